@@ -16,6 +16,7 @@ from fieldslab.reader.gather import count_elements, find_addresses, locate_rows
 from fieldslab.reader.kernels import BLOCK_BITS, find_shard, load_i64
 from fieldslab.reader.rows import ShardDirectory
 from fieldslab.reader.stored.array import StoredArray
+from fieldslab.reader.stored.changes import Changes
 from fieldslab.reader.stored.evictions import Evictions
 from fieldslab.reader.stored.field import StoredField
 from fieldslab.reader.stored.maps import map_keeper
@@ -43,8 +44,10 @@ class RowFinder:
         pool: Pool,
         load_field: Callable[[str], StoredField],
         evictions: Evictions | None,
+        changes: Changes,
     ) -> None:
         self._evictions = evictions
+        self._changes = changes
         self._directory = directory
         self._pool = pool
         self._load_field = load_field
@@ -58,6 +61,7 @@ class RowFinder:
         search = self._by_address.get(name)
         if search is None:
             search = self._by_address[name] = self._prepare_search(name, with_values=True)
+        self._changes.check()
         view, rows = resolve_rows(view, rows)
         out = np.empty((2, len(rows)), np.int64)
         lease = map_keeper.lease  # what the kernel finds mapped stays in memory
@@ -80,6 +84,7 @@ class RowFinder:
         search = self._by_length.get(name)
         if search is None:
             search = self._by_length[name] = self._prepare_search(name, with_values=False)
+        self._changes.check()
         view, rows = resolve_rows(view, rows)
         out = np.empty((2, len(rows)), np.int64)
         lease = map_keeper.lease  # what the kernel finds mapped stays in memory

@@ -113,6 +113,7 @@ class Column:
         in_pieces = shard != other or (self.field.variable and rows.step != 1)
         in_pieces |= self._storage.evictions is not None  # what may be evicted is not handed out
         stored = self._stored
+        self._storage.changes.check()
         if in_pieces or stored.frames or stored.conversion or stored.codes:
             return None
         values = self._stored.values

@@ -48,7 +48,9 @@ def read_batch(
         return Batch(rows, *gathered, visits=visits)
 
     if storage.mirrors is None:
-        return read()
+        return storage.changes.read(read)
     from fieldslab.reader.absent import read_mirrored_rows  # compiles kernels
 
-    return read_mirrored_rows(storage, names, places, tuple(images or ()), read)
+    return storage.changes.read(
+        lambda: read_mirrored_rows(storage, names, places, tuple(images or ()), read)
+    )

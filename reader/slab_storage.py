@@ -15,6 +15,7 @@ from fieldslab.reader.buffers import Pool
 from fieldslab.reader.conversion import cast_field, check_cast
 from fieldslab.reader.member_rows import MemberRows
 from fieldslab.reader.rows import ShardDirectory
+from fieldslab.reader.stored.changes import Changes
 from fieldslab.reader.stored.evictions import Evictions
 from fieldslab.reader.stored.field import StoredField
 from fieldslab.reader.stored.marks import SharedMarks
@@ -56,6 +57,7 @@ class Storage:
         self.pool = Pool()
         self._lock = RLock()
         self._stored: dict[str, StoredField] = {}
+        self.changes = Changes(slabs.files, self._stored)
         self.evictions: Evictions | None = None
         if self.mirrors is not None:
             self.evictions = Evictions(self.mirrors, self._stored)
@@ -87,10 +89,11 @@ class Storage:
 
         What is evicted from a mirror meanwhile is read again.
         """
-        if self.evictions is None:
-            return read()
+        evictions = self.evictions
+        if evictions is None:
+            return self.changes.read(read)
         fields = [self.load_field(name) for name in names]
-        return self.evictions.read(fields, np.asarray(shards, np.int64), read)
+        return self.changes.read(lambda: evictions.read(fields, np.asarray(shards, np.int64), read))
 
     def cast(self, dtypes: Any) -> "Storage":
         """Return the same with values in other dtypes: see `Slab.cast`."""
@@ -121,7 +124,7 @@ class Storage:
         """Finds rows of single fields in memory."""
         from fieldslab.reader.addresses import RowFinder
 
-        return RowFinder(self.directory, self.pool, self.load_field, self.evictions)
+        return RowFinder(self.directory, self.pool, self.load_field, self.evictions, self.changes)
 
     @property
     def cache_limit(self) -> int | None:
@@ -157,7 +160,7 @@ class CastStorage(Storage):
         self.slabs, self.manifest, self.verify = storage.slabs, storage.manifest, storage.verify
         self.directory, self.members = storage.directory, storage.members
         self.pool, self.mirrors = storage.pool, storage.mirrors
-        self.evictions = storage.evictions
+        self.evictions, self.changes = storage.evictions, storage.changes
         self.dtypes = check_cast(dtypes, storage.fields)
         for name in self.dtypes:
             if name in storage.slabs.codes:

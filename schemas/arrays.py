@@ -171,14 +171,16 @@ def map_array(
 ) -> np.ndarray:
     """Map an array file read-only: ndarray of exactly this dtype and shape, backed by the file.
 
-    Raises what `open_array` raises, and FieldslabError where the system has no more maps. Digests
-    are not checked here.
+    Raises what `open_array` raises, SlabChanged where the file was mapped before and is another
+    now, and FieldslabError where the system has no more maps. Digests are not checked here.
     """
+    path = folder.path / name
     with open_array(folder, name, dtype, shape, field) as fd:
+        if folder.watch is not None:
+            folder.watch.note_mapped(path, fd)
         try:
-            mapped = map_file(fd, HEADER + count_array_bytes(dtype, shape))
+            mapped = map_file(fd, HEADER + count_array_bytes(dtype, shape), path, folder.watch)
         except OSError as error:
-            path = folder.path / name
             if error.errno != errno.ENOMEM:
                 raise make_unreadable_error(error, path, field=field) from error
             raise FieldslabError(

@@ -13,7 +13,7 @@
     │   ├── ObjectNotFound         a store holds nothing of this name (FileNotFoundError)
     │   ├── UnsupportedVersion     written by a newer fieldslab
     │   └── SlabReplaced           packed again, or removed, since it was opened: open it again
-    │       └── SlabChanged        another slab is at its URL since it was opened
+    │       └── SlabChanged        its files, or what is at its URL, changed since it was opened
     ├── Unreadable              3  the disk or the file system fails (OSError)
     │   └── RemoteUnreadable       a store or the network fails, after several attempts
     ├── Damaged                 1  bytes are not what pack wrote
@@ -239,7 +239,10 @@ class SlabReplaced(NotASlab):
 
 
 class SlabChanged(SlabReplaced):
-    """Another slab is at the URL since this one was opened; what was read before stays right."""
+    """Files of the slab were cut, written or replaced, or another slab is at its URL, since then.
+
+    What was read before that stays right.
+    """
 
 
 class Unreadable(FieldslabError, OSError):

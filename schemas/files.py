@@ -22,6 +22,7 @@ from fieldslab.schemas.errors import (
     SlabDenied,
     Unreadable,
 )
+from fieldslab.schemas.mapped_ranges import Watch
 from fieldslab.schemas.optiontext import mark_option
 
 RESTORE = "Restore the file from a copy, or pack the slab again."
@@ -66,12 +67,17 @@ class OpenFolder:
         Its descriptor.
     follow_links
         Whether what is in it may be links.
+    watch
+        What is told of files that change while they are mapped.
     """
 
-    def __init__(self, path: Path, fd: int, follow_links: bool = False) -> None:
+    def __init__(
+        self, path: Path, fd: int, follow_links: bool = False, watch: Watch | None = None
+    ) -> None:
         self.path = path
         self.fd = fd
         self.follow_links = follow_links
+        self.watch = watch
 
     @contextmanager
     def open_file(

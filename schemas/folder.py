@@ -22,6 +22,7 @@ from fieldslab.schemas.errors import (
 )
 from fieldslab.schemas.files import OpenFolder, make_opening_error, read_bytes
 from fieldslab.schemas.manifest import FORMAT, MANIFEST, MAX_BYTES, Manifest, decode_manifest
+from fieldslab.schemas.mapped_ranges import Watch, is_changed, read_stamp
 from fieldslab.schemas.optiontext import mark_option
 from fieldslab.schemas.urls import is_url, restore_url
 
@@ -99,15 +100,19 @@ class SlabFiles:
         Whether links in the slab are followed.
     mirror
         What the slab is read through, if it lies elsewhere.
+    watch
+        What is known of files that change while they are mapped; None where none is mapped.
     """
 
     mirror: "Mirror | None" = None
+    watch: Watch | None = None
 
     def __init__(self, directory: OpenFolder, manifest: Manifest, stamp: tuple[int, ...]) -> None:
         """Not for callers: use `open_slab_files`."""
         self.path = directory.path
         self.manifest = manifest
         self.follow_links = directory.follow_links
+        self.watch = Watch({})
         self._directory = directory
         self._place = os.path.abspath(directory.path)
         self._read_stamp = stamp
@@ -133,13 +138,37 @@ class SlabFiles:
         self._check_descriptor()
         try:
             with self._directory.open_folder(name) as folder:
-                yield OpenFolder(self.path / name, folder.fd, self.follow_links)
+                yield OpenFolder(self.path / name, folder.fd, self.follow_links, self.watch)
         except (Damaged, NotASlab, Unreadable) as error:
             if not self._directory.is_at(self._place):
                 raise self._make_replaced_error() from error
             self._check_not_replaced()
             raise
         self._check_not_replaced()
+
+    def compare_files(self, most: int | None = None) -> bool:
+        """Compare mapped files with what they were: all, or `most` of them, in turns.
+
+        Returns False where something changed that may have left the bytes alone, as a new name
+        does: the files should be verified again. Raises SlabChanged where bytes were written.
+        """
+        if self.watch is None or self.watch.stamps is None:
+            return True
+        same = True
+        for name in self.watch.choose_names(most):
+            try:
+                info = os.stat(name, dir_fd=self._directory.fd, follow_symlinks=self.follow_links)
+            except OSError:
+                continue  # removed, and there as long as it is mapped; or the next read tells
+            before, now = self.watch.stamps[name], read_stamp(info)
+            if before.inode != now.inode:
+                continue  # the file that is mapped was renamed or removed: it is what it was
+            if is_changed(before, now):
+                self.watch.written = self.path / name
+                self.watch.check()
+            if before != now:
+                self.watch.stamps[name], same = now, False
+        return same
 
     def close(self) -> None:
         """Close the directory; what is mapped stays mapped."""

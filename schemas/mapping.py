@@ -12,9 +12,12 @@ import os
 import sys
 from collections.abc import Callable
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+
+from fieldslab.schemas.mapped_ranges import Watch, ranges
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _libc.mmap.restype = ctypes.c_void_p
@@ -46,15 +49,16 @@ _mapped: set[int] = set()
 class _Map:
     """Owner of one map; it goes when the last array over it is gone."""
 
-    __slots__ = ("_address", "_size")
+    __slots__ = ("_address", "_size", "_slot")
 
-    def __init__(self, fd: int, size: int) -> None:
+    def __init__(self, fd: int, size: int, path: Path, watch: Watch | None) -> None:
         address = _libc.mmap(None, size, mmap.PROT_READ, mmap.MAP_SHARED, fd, 0)
         if address == _FAILED:
             number = ctypes.get_errno()
             raise OSError(number, os.strerror(number))
         self._address, self._size = address, size
         _mapped.add(address)
+        self._slot = None if watch is None else ranges.add(address, size, path, watch)
 
     @property
     def __array_interface__(self) -> dict[str, Any]:
@@ -70,18 +74,22 @@ class _Map:
         self,
         unmap: Callable[..., Any] = _libc.munmap,
         forget: Callable[[int], None] = _mapped.discard,
+        release: Callable[[int], None] = ranges.release,
     ) -> None:
         if hasattr(self, "_address"):
             forget(self._address)  # first: another thread may get the same address
+            if self._slot is not None:
+                release(self._slot)
             unmap(self._address, self._size)
 
 
-def map_file(fd: int, size: int) -> np.ndarray:
+def map_file(fd: int, size: int, path: Path = Path(), watch: Watch | None = None) -> np.ndarray:
     """Map the first `size` bytes of a file: uint8[size], read-only. `fd` may be closed after.
 
-    Raises OSError where the system refuses, as when its limit of maps is reached.
+    `watch` is told, with `path`, when a page of it is lost. Raises OSError where the system
+    refuses, as when its limit of maps is reached.
     """
-    return np.asarray(_Map(fd, size))
+    return np.asarray(_Map(fd, size, path, watch))
 
 
 def count_maps() -> int:

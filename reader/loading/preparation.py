@@ -69,6 +69,7 @@ class Preparation:
         self._stretches: tuple[tuple[int, np.ndarray], ...] = ()  # their numbers and rows
         self._lock = threading.Lock()
         forks.register_for_forks(self)
+        slab.storage.changes.compare_files()
 
     def __call__(self, index: int) -> PreparedBatch:
         """Make a batch. Errors carry a note that says which."""
@@ -120,6 +121,7 @@ class Preparation:
         rows, sizes = self._compute_neighbouring_rows(indexes)
         watch.record_stage("order")
         batches = split_batch(self._gather_batch(rows, watch), sizes)
+        self._compare_files_at_end(indexes[-1])
         stages: dict[str, float] = {}  # of each batch the same: its part of the group's
         results = []
         for batch in batches:
@@ -138,6 +140,7 @@ class Preparation:
         watch.record_stage("order")
         visits = self._compute_visits(index) if self._decode or self._chain.draws else None
         batch = self._gather_batch(rows, watch, visits)
+        self._compare_files_at_end(index)
         size = batch.nbytes
         result = self._chain(batch, self._epoch, watch.record_stage)
         counts = self._order.count_tokens(rows)
@@ -169,6 +172,11 @@ class Preparation:
             self._batches_in_turn,
             chain.paddings,
         )
+
+    def _compare_files_at_end(self, index: int) -> None:
+        """Raise SlabChanged where files were written during the epoch; during it, reads look."""
+        if index == self._plan.batch_count - 1:
+            self._slab.storage.changes.compare_files()
 
     def _compute_rows(self, index: int) -> np.ndarray:
         plan = self._plan

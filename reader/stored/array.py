@@ -19,6 +19,7 @@ from fieldslab.schemas.mapping import (
     get_populate_call,
     map_zeros,
 )
+from fieldslab.schemas.sigbus import guard
 
 if TYPE_CHECKING:
     from fieldslab.schemas.mirror.mirror import Mirror
@@ -222,6 +223,12 @@ class StoredArray:
             position += 1
         marks.update_complete()
 
+    def forget_marks(self) -> None:
+        """Have all blocks verified again."""
+        if self.marks is not None:
+            for shard in np.flatnonzero(self.present).tolist():
+                self.marks.clear_blocks(shard, count_blocks(int(self.sizes[shard])))
+
     def forget_units(self, mirror: "Mirror", units: np.ndarray) -> None:
         """Take the marks from all blocks of those shards whose array was evicted from a mirror."""
         if self.mirrored is not None and self.marks is not None:
@@ -240,6 +247,7 @@ class StoredArray:
         else:
             reader = self.get_reader(shard)
             mapped = _MappedArray(reader, reader.map().view(self.dtype))
+            guard.arm()
         if self._random:
             advise_random_access(mapped.array)
         with map_keeper.lock:

@@ -9,6 +9,7 @@ from fieldslab.schemas.access import find_shard_folder, find_table_folder
 from fieldslab.schemas.digest import BLOCK
 from fieldslab.schemas.files import OpenFolder
 from fieldslab.schemas.folder import SlabFiles
+from fieldslab.schemas.mapped_ranges import Watch
 from fieldslab.schemas.mirror.mirror import Mirror
 from fieldslab.schemas.urls import UrlPath, hide_credentials
 
@@ -22,6 +23,7 @@ class MirroredFiles(SlabFiles):
         """Take a mirror, which is closed with this object."""
         directory = OpenFolder(mirror.sparse.path, os.dup(mirror.sparse.directory.fd))
         super().__init__(directory, mirror.manifest, (0, manifest_bytes, 0))
+        self.watch = Watch(None)  # files change as they are filled
         self.path = UrlPath(hide_credentials(mirror.origin.place).rstrip("/"))
         self.mirror = mirror
         this = ref(self)  # the mirror must not keep what closes it
@@ -39,7 +41,7 @@ class MirroredFiles(SlabFiles):
         if name != ".":
             self.mirror.prepare_folder(name)
         with self._directory.open_folder(name) as folder:
-            yield OpenFolder(self.path / name, folder.fd)
+            yield OpenFolder(self.path / name, folder.fd, watch=self.watch)
 
     def close(self) -> None:
         """Let go of the mirror; what is mapped stays mapped."""

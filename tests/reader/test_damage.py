@@ -21,6 +21,7 @@ from tests.reader.conftest import ROWS, SHARDS, make_columns
 from tests.slabs import array_path, categorical, lie, lie_about, poke, ragged, redigest, write_slab
 
 from fieldslab.reader import Slab, open_slab
+from fieldslab.reader.stored import changes
 from fieldslab.schemas import layout
 from fieldslab.schemas.arrays import HEADER, make_array_header
 from fieldslab.schemas.errors import (
@@ -166,8 +167,9 @@ def test_truncated_files(path: Path, name: str, role: Role) -> None:
                 assert slab.gather([297], ["flag"])["flag"].tolist() == [True]
 
 
-def test_files_cut_off_while_they_are_open(tmp_path: Path) -> None:
+def test_files_cut_off_while_they_are_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What is missing from a file since it was opened is an error when it is asked for."""
+    monkeypatch.setattr(changes, "SECONDS", 3600.0)
     path = write_slab(tmp_path / "x.slab", {"x": np.arange(40_000)})
     slab = open_slab(path)
     first = slab["x"][:1]  # reads the first block

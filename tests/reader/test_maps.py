@@ -15,6 +15,7 @@ from tests.reader.conftest import ROWS, Example
 from tests.slabs import array_path, flip, store, write_slab
 
 from fieldslab.reader import Loader, Slab, open_slab
+from fieldslab.reader.stored import changes
 from fieldslab.reader.stored.array import StoredArray
 from fieldslab.reader.stored.maps import MOST_MAPS, Lease, map_keeper
 from fieldslab.schemas import layout
@@ -219,8 +220,11 @@ def test_forked_processes_unmap_their_own(path: Path, few_maps: int) -> None:
     check_rows(slab, np.arange(2 * SHARDS))
 
 
-def test_damage_is_found_when_a_shard_is_mapped_again(path: Path, tmp_path: Path) -> None:
+def test_damage_is_found_when_a_shard_is_mapped_again(
+    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Blocks whose marks were cleared are verified again; those of other shards are not."""
+    monkeypatch.setattr(changes, "SECONDS", 3600.0)
     copied = Path(shutil.copytree(path, tmp_path / "copy.slab"))
     slab = open_slab(copied)
     slab.gather(range(2 * SHARDS))

@@ -8,6 +8,7 @@ import pytest
 from tests.slabs import array_path, flip, write_slab
 
 from fieldslab.reader import Slab, open_slab
+from fieldslab.reader.stored import changes
 from fieldslab.reader.stored.array import StoredArray
 from fieldslab.reader.stored.verification import verify_and_mark_blocks
 from fieldslab.schemas.arrays import HEADER
@@ -69,8 +70,9 @@ def test_a_wrong_block_is_named(path: Path, shard: int) -> None:
         assert table_of(array) == [1] * bad + [0] * (sum(BLOCKS) - bad)
 
 
-def test_a_file_that_was_cut_is_named(path: Path) -> None:
+def test_a_file_that_was_cut_is_named(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where many blocks are read in together, a file that was cut meanwhile is told by its size."""
+    monkeypatch.setattr(changes, "SECONDS", 3600.0)
     slab = open_slab(path)
     slab.gather([ROWS - 1])
     if get_populate_call()[0]:  # the system can tell

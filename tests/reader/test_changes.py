@@ -1,0 +1,112 @@
+"""Files that are cut, written or replaced while a slab is read: named errors, and no SIGBUS."""
+
+import os
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tests.forking import run_python
+from tests.slabs import write_slab
+
+from fieldslab.reader import Loader, open_slab
+from fieldslab.schemas.errors import SlabChanged
+
+PROGRAM = Path(__file__).parents[1] / "changing.py"
+ROWS = 20_000
+
+
+@pytest.fixture(scope="module")
+def outcomes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """What became of each case of `tests/changing.py`, by its name."""
+    folder = tmp_path_factory.mktemp("changing")
+    values = np.repeat(np.arange(ROWS, dtype=np.float32)[:, np.newaxis], 64, axis=1)
+    for name in ("changing.slab", "other.slab"):
+        write_slab(folder / name, {"x": values, "id": np.arange(ROWS)})
+    lines = run_python(PROGRAM, folder / "changing.slab").splitlines()
+    shutil.rmtree(folder)
+    return dict(line.split(": ", 1) for line in lines)
+
+
+@pytest.mark.parametrize(
+    "case",
+    ["gather", "rows", "addresses", "threads", "loader", "workers", "process", "traced"],
+)
+def test_a_cut_file_is_an_error(outcomes: dict[str, str], case: str) -> None:
+    """Pages that are lost after their first touch are SlabChanged, in threads and processes."""
+    assert outcomes[case].startswith("1 ")
+    assert "SlabChanged" in outcomes[case]
+    assert "Fatal" not in outcomes[case]
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        "overwritten",
+        "punched",
+        "overwritten in an epoch",
+    ],
+)
+def test_a_written_file_is_told_within_the_epoch(outcomes: dict[str, str], case: str) -> None:
+    """What raises no signal is told by size, inode and times, by the end of the epoch."""
+    assert "SlabChanged" in outcomes[case]
+    assert "written or replaced" in outcomes[case]
+
+
+def test_a_new_name_changes_nothing(outcomes: dict[str, str]) -> None:
+    """Linked or replaced, the mapped file is what it was; bytes changed in secret are found."""
+    assert outcomes["linked"].startswith("0")
+    assert outcomes["replaced"].startswith("0")
+    assert "DamagedArray" in outcomes["changed in secret"]
+
+
+def test_faults_of_others_end_the_process(outcomes: dict[str, str]) -> None:
+    """SIGBUS that is not ours does what it did: it kills, faulthandler prints, handlers run."""
+    for case in ("own map", "sent"):
+        assert outcomes[case] == "SIGBUS "
+        assert outcomes[f"{case}, traced"].startswith("SIGBUS Fatal Python error: Bus error")
+    assert outcomes["handled"] == "0 handled"
+
+
+def test_two_versions_guard_side_by_side(outcomes: dict[str, str]) -> None:
+    """Each handler has its own maps, and hands on what is neither's."""
+    assert outcomes["two versions"].startswith("SIGBUS ")
+    assert "changing.slab" not in outcomes["two versions"]
+    assert "00-x.values.npy" in outcomes["two versions"]
+
+
+def test_a_removed_slab_is_read_on(tmp_path: Path) -> None:
+    """Files that are deleted stay as they are for who has mapped them."""
+    slab = open_slab(write_slab(tmp_path / "a.slab", {"x": np.arange(100)}))
+    before = slab.gather(range(100))["x"]
+    shutil.rmtree(tmp_path / "a.slab")
+    for batch in Loader(slab, 100, prefetch=0):
+        assert np.array_equal(np.sort(batch["x"]), before)
+
+
+def test_a_file_that_is_mapped_again_must_be_the_same(tmp_path: Path) -> None:
+    """What was verified is not trusted in another file of this name."""
+    slab = open_slab(write_slab(tmp_path / "a.slab", {"x": np.arange(100)}))
+    slab.gather([0])
+    array = slab.storage.load_field("x").values
+    array.unmap([0])
+    file = tmp_path / "a.slab" / "shard-00000" / "00-x.values.npy"
+    content = file.read_bytes()
+    file.unlink()
+    file.write_bytes(content)
+    with pytest.raises(SlabChanged, match="written or replaced"):
+        slab.gather([0])
+
+
+def test_the_guard_can_be_turned_off(tmp_path: Path) -> None:
+    """FIELDSLAB_SIGBUS_GUARD=0 leaves the handler of the process alone."""
+    path = write_slab(tmp_path / "a.slab", {"x": np.arange(100)})
+    code = (
+        "import ctypes, os, signal\n"
+        "import fieldslab.schemas.sigbus as sigbus\n"
+        "sigbus.guard = guard = type(sigbus.guard)()\n"
+        "guard.arm()\n"
+        "print(guard._ours)"
+    )
+    assert run_python("-c", code, path, FIELDSLAB_SIGBUS_GUARD="0") == "None\n"
+    assert os.environ.get("FIELDSLAB_SIGBUS_GUARD") is None
