@@ -14,12 +14,19 @@ iterator's state is all there is to resume by.
 
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from fieldslab.reader.batch import Batch
 from fieldslab.reader.images.steps import ImageSteps, check_decode_option
 from fieldslab.reader.loading.chain import TransformChain, choose_seed
-from fieldslab.reader.loading.epoch_plan import EpochPlan, choose_batch_size, find_rank_and_size
+from fieldslab.reader.loading.epoch_plan import (
+    BatchPlan,
+    EpochPlan,
+    choose_batch_size,
+    find_rank_and_size,
+    make_plan,
+)
 from fieldslab.reader.loading.preparation import Preparation
 from fieldslab.reader.orders.order import Order, Shuffled
 from fieldslab.reader.rows import check_index, check_integer
@@ -29,7 +36,7 @@ from fieldslab.schemas.errors import UsageError
 
 def grain_batches(
     slab: Slab,
-    batch_size: int,
+    batch_size: int | None = None,
     seed: int = 0,
     *,
     order: Order | None = None,
@@ -48,7 +55,7 @@ def grain_batches(
     slab
         The slab or view.
     batch_size
-        Rows in a batch, on each process.
+        Rows in a batch, on each process. Left out where the order decides, as `TokenBudget` does.
     seed
         Shuffles the rows, in each epoch anew, and is the seed of `rng`. Do not shuffle the dataset
         again.
@@ -80,9 +87,8 @@ def grain_batches(
     order = Shuffled(seed) if order is None else order
     rank, world_size = _find_process(rank, world_size)
     attached = order.attach(slab)
-    length = attached.length(len(slab))
     size = choose_batch_size(batch_size, attached.find_batches(0))
-    plan = EpochPlan(length, size, rank, world_size, drop_last, groups=attached.groups)
+    plan = make_plan(attached, len(slab), 0, size, rank, world_size, drop_last, start=0)
     epochs = check_integer("epochs", epochs, least=1)
     names = list(attached.choose_fields(slab, fields))
     images = check_decode_option(decode, slab.fields, names)
@@ -133,7 +139,7 @@ class GrainBatches:
             self._slab,
             self._attached,
             epoch,
-            self._plan,
+            self._make_plan(epoch),
             self._fields,
             TransformChain(self._transforms, self._seed, self._slab.view, self._slab.storage.pool),
             read_ahead=None,
@@ -141,6 +147,12 @@ class GrainBatches:
             decode=self._decode,
         )
         return _convert_to_tree(prepare(number).batch)
+
+    def _make_plan(self, epoch: int) -> EpochPlan:
+        batches = self._attached.find_batches(epoch)
+        if batches is None or not isinstance(self._plan, BatchPlan):
+            return self._plan
+        return replace(self._plan, batches=batches)
 
     def __repr__(self) -> str:
         """The same in every process that reads the same; Grain compares it before it resumes."""

@@ -64,7 +64,7 @@ class SlabDataModule(LightningDataModule):
     train, val, test, predict
         Slabs or views, or their paths, which each process then opens for itself.
     batch_size
-        Rows in a batch, on each rank.
+        Rows in a batch, on each rank. Left out where the order decides, as `TokenBudget` does.
     order
         Order of training, `Shuffled(0)` if not given.
     options
@@ -86,7 +86,7 @@ class SlabDataModule(LightningDataModule):
         test: Source | None = None,
         predict: Source | None = None,
         *,
-        batch_size: int,
+        batch_size: int | None = None,
         order: Order | None = None,
         **options: Any,
     ) -> None:

@@ -83,10 +83,6 @@ def rows(
     by rank. It computes the step from the order, so the time does not depend on how many steps
     came before.
     """
-    from fieldslab.packer.check.stored import StoredSlab
-    from fieldslab.packer.check.verify import choose_fields
-    from fieldslab.packer.commands.head import print_rows, save_images
-    from fieldslab.packer.unions.source_slabs import find_slabs
     from fieldslab.reader import Loader, open_slab
     from fieldslab.reader.orders.ordertext import parse_order, recall_order
     from fieldslab.schemas.errors import UsageError
@@ -113,6 +109,12 @@ def rows(
         if getattr(chosen, "of", None) is not None:
             hint = "Leave out --show and --images."
             raise UsageError("the order counts elements, not rows", found=repr(chosen), hint=hint)
+        # Imported here: a list of numbers does without.
+        from fieldslab.packer.check.stored import StoredSlab
+        from fieldslab.packer.check.verify import choose_fields
+        from fieldslab.packer.commands.head import print_rows, save_images
+        from fieldslab.packer.unions.source_slabs import find_slabs
+
         slabs = find_slabs(
             slab, missing=missing, follow_links=follow_links, storage_options=storage_options
         )

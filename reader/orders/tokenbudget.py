@@ -53,6 +53,10 @@ class TokenBudget(Order):
         """See `Order`; only an attached one knows lengths."""
         raise make_unattached_error("lengths")
 
+    def in_sequence(self) -> "TokenBudget":
+        """See `Order`: batches stay as they are, since a sequence has none of so many tokens."""
+        return self
+
     def attach(self, slab: Slab) -> Order:
         """See `Order`. Raises UnknownField, and UsageError where a row alone has more tokens."""
         slab.lengths([], self.field)

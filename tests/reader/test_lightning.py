@@ -14,10 +14,10 @@ import numpy as np
 import pytest
 import torch
 from tests.forking import run_python
-from tests.slabs import write_slab
+from tests.slabs import ragged, write_slab
 from torch.utils.data import DataLoader
 
-from fieldslab.reader import Loader, Sequential, Shuffled, open_slab
+from fieldslab.reader import Loader, Sequential, Shuffled, TokenBudget, open_slab
 from fieldslab.reader.torch import SlabDataset, TensorBatch, collate
 from fieldslab.schemas.errors import NotASlab, UsageError
 
@@ -289,3 +289,18 @@ def test_sequential_training_is_possible(path: Path, tmp_path: Path) -> None:
     module = SlabDataModule(train=path, batch_size=BATCH, order=Sequential())
     trainer(tmp_path, max_epochs=1).fit(model, module)
     assert [row for _, rows, _ in model.seen for row in rows] == list(range(ROWS))
+
+
+def test_an_order_may_decide_how_many_rows_a_batch_has(tmp_path: Path) -> None:
+    """Batches by tokens train and validate: those of a Loader, and each row once."""
+    from fieldslab.reader.lightning import SlabDataModule
+
+    tokens = ragged([range(row % 9) for row in range(ROWS)], "int32")
+    path = write_slab(tmp_path / "a.slab", {"id": np.arange(ROWS), "tokens": tokens})
+    order = TokenBudget(64, "tokens", seed=1)
+    module = SlabDataModule(path, path, order=order)
+    batches = [batch.rows.tolist() for batch in module.train_dataloader()]
+    assert batches == [batch.rows.tolist() for batch in Loader(open_slab(path), order=order)]
+    validated = [row for batch in module.val_dataloader() for row in batch.rows.tolist()]
+    assert sorted(validated) == list(range(ROWS))
+    module.teardown()

@@ -104,6 +104,20 @@ def test_few_rows_and_views(slab: Slab, tmp_path: Path) -> None:
     assert sorted(itertools.chain(*rows_of(load(texts)))) == [0, 1, 2]
 
 
+def test_grain_has_the_batches_of_a_loader(slab: Slab) -> None:
+    """Of each rank in each epoch: the same batches, also in a copy that travels."""
+    order = TokenBudget(BUDGET, "tokens", seed=2)
+    for rank in range(2):
+        loader = load(slab, rank, 2, seed=2)
+        source = grain_batches(
+            slab, order=order, fields=["x"], epochs=2, drop_last=False, rank=rank, world_size=2
+        )
+        expected = rows_of(loader) + rows_of(loader)
+        assert len(source) == len(expected)
+        for batches in (source, pickle.loads(pickle.dumps(source))):
+            assert [batches[i]["x"].tolist() for i in range(len(source))] == expected
+
+
 def test_what_cannot_be_is_refused(slab: Slab) -> None:
     """Fields, lengths and batch sizes are checked when a loader is made."""
     with pytest.raises(UsageError, match=r"more tokens.*tokens, row 0, expected .up to 10"):
