@@ -13,7 +13,7 @@ from datetime import date
 from statistics import median
 from typing import Any
 
-from fieldslab.bench import gather, jetclass, jitter, limits, loader, pack, starts, verify
+from fieldslab.bench import gather, jetclass, jitter, limits, loader, pack, scale, starts, verify
 from fieldslab.bench.machine import Watch, busy, describe, in_words, load_in_words
 from fieldslab.bench.readme import RESULTS, markdown_table, publish
 from fieldslab.bench.timing import Ratio
@@ -58,6 +58,7 @@ PARTS: dict[str, Callable[[bool], dict[str, Any]]] = {
     "verify": verify.run,
     "loader": loader.run,
     "limits": limits.run,
+    "scale": scale.run,
     "jitter": jitter.run,
     "jetclass": lambda quick: jetclass.run(True),  # its usual loader takes seconds a row
     "litdata": lambda quick: _litdata(),
@@ -80,7 +81,7 @@ def figures(results: dict[str, Any]) -> dict[str, Ratio | float]:
     labelled: dict[str, Ratio | float] = {}
     for case in results["gather"]["cases"]:
         labelled[f"gather / memcpy, {' '.join(case['case'].split())}"] = case["ratio"]
-    for part in ("gather", "starts", "pack", "verify", "loader", "limits", "jitter"):
+    for part in ("gather", "starts", "pack", "verify", "loader", "limits", "scale", "jitter"):
         for label, value in results.get(part, {}).items():
             if isinstance(value, dict):
                 labelled[f"{part} / plain read and write, {label}"] = value["ratio"]

@@ -5,7 +5,7 @@ next shard or where rows at its edges are repeated.
 """
 
 from collections.abc import Sequence
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -98,8 +98,13 @@ def find_pieces(
         room = count
     shards, places, counts = runs[:, :count]
     if count == len(starts):
-        counts = np.full(1, len(indices), np.int64)  # each window is one run
+        counts = _make_counts(len(indices))  # each window is one run
     return Pieces(RowLocations(shards, places), counts, (len(starts), len(indices)))
+
+
+@lru_cache(8)
+def _make_counts(length: int) -> np.ndarray:
+    return np.full(1, length, np.int64)  # which takes 2 us
 
 
 def make_bounds_error(
