@@ -2,8 +2,12 @@
 
 import shutil
 from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from threading import Event
 
 import msgspec
 from msgspec.structs import replace
@@ -21,6 +25,41 @@ from fieldslab.schemas.stores.store_place import StorePlace
 RECORDS = "records"
 
 
+class BackgroundUploads:
+    """Uploads one shard in a thread while the next one is packed."""
+
+    def __init__(self) -> None:
+        self._thread = ThreadPoolExecutor(1, "fieldslab-upload-shard")
+        self._running: Future[ShardRecord] | None = None
+        self._cancelled = Event()
+        self._finished: list[ShardRecord] = []
+
+    def begin(self, upload: Callable[[Event], ShardRecord], scratch: ExitStack) -> None:
+        """Begin an upload; `scratch` is closed behind it. None may be running."""
+
+        def run() -> ShardRecord:
+            with scratch:
+                return upload(self._cancelled)
+
+        self._running = self._thread.submit(run)
+
+    def wait(self) -> None:
+        """Wait for the upload that is running. Raises what it raises."""
+        running, self._running = self._running, None
+        if running is not None:
+            self._finished.append(running.result())
+
+    def pop_finished(self) -> list[ShardRecord]:
+        """Return the records of uploads that were waited for, each once."""
+        finished, self._finished = self._finished, []
+        return finished
+
+    def close(self) -> None:
+        """Cancel the upload that is running."""
+        self._cancelled.set()
+        self._thread.shutdown()
+
+
 @dataclass(frozen=True)
 class StoreAttempts(Attempts):
     """Attempts at shards of a slab in a store.
@@ -35,6 +74,9 @@ class StoreAttempts(Attempts):
         Bytes of the largest shard.
     parts
         Of how many parts the one that packs is.
+    uploads
+        What uploads shards while others are packed, in one process. Records are then returned
+        before their shards are uploaded, and without `objects`.
     """
 
     slab: StorePlace
@@ -42,6 +84,7 @@ class StoreAttempts(Attempts):
     scratch: object
     shard: ShardBytes
     parts: int = 1
+    uploads: BackgroundUploads | None = None
 
     def write(self, name: str, write: Callable[[Path], ShardRecord]) -> ShardRecord:
         """Have a shard written in scratch and upload it; the record comes last.
@@ -52,15 +95,25 @@ class StoreAttempts(Attempts):
         if (free := shutil.disk_usage(scratch).free) < self.shard.certain:
             raise make_scratch_error(scratch, self.shard.certain, free)
         try:
-            with open_scratch_folder(scratch) as folder:
+            with ExitStack() as stack:
+                folder = stack.enter_context(open_scratch_folder(scratch))
                 record = write(folder)
                 if not record.rows:
                     return record
-                objects = upload_folder(self.slab.store, name, folder)
+                upload = partial(self._upload, record, name, folder)
+                if self.uploads is None:
+                    return upload(Event())
+                self.uploads.wait()
+                self.uploads.begin(upload, stack.pop_all())
+                return record
         except NoSpace as error:
             error.add_hint(describe_scratch(scratch, self.shard))
             raise
-        record = replace(record, objects=objects)
+
+    def _upload(
+        self, record: ShardRecord, name: str, folder: Path, cancelled: Event
+    ) -> ShardRecord:
+        record = replace(record, objects=upload_folder(self.slab.store, name, folder, cancelled))
         content = msgspec.json.encode(FinishedShard(record, self.parts))
         self.partial.store.write(name_record(record.index), content)
         return record

@@ -23,6 +23,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import msgspec
+from msgspec.structs import replace as replace_struct
 
 from fieldslab.packer.commands.text_format import format_size
 from fieldslab.packer.outputs.ownership import (
@@ -36,6 +37,7 @@ from fieldslab.packer.outputs.scratch import find_scratch, open_scratch_folder
 from fieldslab.packer.outputs.slab_output import SlabBuilder, SlabOutput
 from fieldslab.packer.outputs.store_attempts import (
     RECORDS,
+    BackgroundUploads,
     StoreAttempts,
     describe_scratch,
     make_scratch_error,
@@ -189,6 +191,8 @@ class StoreBuilder(SlabBuilder):
         self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None
     ) -> None:
         """Keep finished shards; remove all of this plan where there are none, or a slab is."""
+        with suppress(FieldslabError):  # what was packed is not lost, but for Ctrl-C
+            self.end_uploads(wait=isinstance(error, Exception))
         with suppress(FieldslabError):
             if self.completed is not None:
                 self.remove()
@@ -196,7 +200,10 @@ class StoreBuilder(SlabBuilder):
                 self._abandon()
 
     def prepare(self, shard: ShardBytes, engine: Engine) -> str | None:
-        """Compare what shards take with the scratch space; see `SlabBuilder.prepare`."""
+        """Compare what shards take with the scratch space; see `SlabBuilder.prepare`.
+
+        Where there is room for two, one process packs a shard while it uploads the one before.
+        """
         self.attempts = replace(self.attempts, shard=shard)
         if not engine.in_process:
             self._place.refuse_secrets()
@@ -207,6 +214,8 @@ class StoreBuilder(SlabBuilder):
         free = shutil.disk_usage(scratch).free
         if shard.certain * engine.jobs > free:
             raise make_scratch_error(scratch, shard.certain * engine.jobs, free)
+        if engine.in_process and 2 * (shard.about or shard.certain) <= free:
+            self.attempts = replace(self.attempts, uploads=BackgroundUploads())
         if shard.about is None or shard.about * engine.jobs <= free:
             return None
         return (
@@ -215,7 +224,7 @@ class StoreBuilder(SlabBuilder):
         )
 
     def accept_shard(self, record: ShardRecord) -> None:
-        """Note a shard that is uploaded and recorded."""
+        """Note a shard that is uploaded and recorded, or will be."""
         self.finished[record.index] = record
         self._listed = self._found = None
 
@@ -234,6 +243,7 @@ class StoreBuilder(SlabBuilder):
 
         Raises OutputExists for another slab, OutputError where an object is not as it was verified.
         """
+        self.end_uploads(wait=True)
         store = self._place.store
         if len(self.finished) < len(manifest.shards):
             raise make_changed_error(store.url)
@@ -252,6 +262,20 @@ class StoreBuilder(SlabBuilder):
                 file=error.context.get("file"),
                 hint="Remove it yourself.",
             ) from error
+
+    def end_uploads(self, *, wait: bool) -> None:
+        """Wait for the upload that is running, or cancel it. Raises what it raises."""
+        if (uploads := self.attempts.uploads) is None:
+            return
+        try:
+            if wait:
+                uploads.wait()
+        finally:
+            uploads.close()
+            self.attempts = replace(self.attempts, uploads=None)
+        for record in uploads.pop_finished():
+            index = record.index
+            self.finished[index] = replace_struct(self.finished[index], objects=record.objects)
 
     def remove(self) -> None:
         """Remove what only serves to build the slab: the marker last, which tells whose it is."""

@@ -25,12 +25,14 @@ _DAMAGED = 400
 """Status of a store that notices that itself: BadDigest, IncompleteBody, EntityTooSmall."""
 
 
-def upload_folder(store: Store, name: str, folder: Path) -> dict[str, str]:
+def upload_folder(
+    store: Store, name: str, folder: Path, cancelled: Event | None = None
+) -> dict[str, str]:
     """Upload the files of a folder, verified; returns the version of each object by file name.
 
-    Raises what `upload` raises.
+    Raises what `upload` raises, and CancelledError soon after `cancelled` is set.
     """
-    cancelled = Event()
+    cancelled = cancelled or Event()
     with ThreadPoolExecutor(_FILES, "fieldslab-upload") as threads:
         uploads = {
             path.name: threads.submit(

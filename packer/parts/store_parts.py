@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from fieldslab.packer.parts.directory_parts import DirectoryPartFolder
 from fieldslab.packer.parts.part_folder import PartFolder
 from fieldslab.packer.parts.plan_file import PlanFile
 from fieldslab.packer.write.writers import ShardRecord
-from fieldslab.schemas.errors import ObjectNotFound
+from fieldslab.schemas.errors import FieldslabError, ObjectNotFound
 from fieldslab.schemas.manifest import Manifest
 
 
@@ -35,6 +36,8 @@ class StorePartFolder(StoreBuilder, PartFolder):
 
     def __exit__(self, *error: object) -> None:
         """Leave everything to the other runs, unless the slab is there: then this one came late."""
+        with suppress(*([] if error[0] is None else [FieldslabError])):
+            self.end_uploads(wait=error[0] is None or isinstance(error[1], Exception))
         if self.load_published() is not None:
             self.remove()
 

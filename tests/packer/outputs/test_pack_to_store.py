@@ -24,10 +24,13 @@ from tests.slabs import write_slab
 from fieldslab.packer import copy_slab, repack
 from fieldslab.packer.outputs import store_output, uploads
 from fieldslab.packer.outputs.ownership import MARKER
+from fieldslab.packer.outputs.store_attempts import BackgroundUploads, StoreAttempts
 from fieldslab.packer.pack_options import PackOptions
 from fieldslab.packer.parts.packing import finish_parts, pack_part
 from fieldslab.packer.parts.part_number import parse_part
 from fieldslab.packer.parts.plan_file import write_plan_file
+from fieldslab.packer.write.space import ShardBytes
+from fieldslab.packer.write.writers import ShardRecord
 from fieldslab.schemas.errors import (
     AccessDenied,
     FieldslabError,
@@ -47,6 +50,7 @@ from fieldslab.schemas.stores.store_place import StorePlace
 RETRIES = {"retry_config": {"max_retries": 2, "backoff": {"init_backoff": 0.01}}}
 ROWS = 200
 ARRAY = "shard-00001/00-x.values.npy"
+FIRST_ARRAY = ARRAY.replace("00001", "00000")
 
 
 @pytest.fixture
@@ -139,6 +143,27 @@ def test_finish_reads_each_record_once(
     options = make_options(bucket, proxy)
     finish_parts(plan, storage_options=options)
     assert [proxy.count(f"{bucket.name}/{key}") for key in records] == [1, 1]
+
+
+def test_a_shard_is_packed_while_another_is_uploaded(url: str, scratch: Path) -> None:
+    """In one process, an attempt ends before its upload; what is cancelled leaves no scratch."""
+
+    def write(folder: Path) -> ShardRecord:
+        (folder / "a.npy").write_bytes(b"content")
+        return ShardRecord(0, 1, [], [], "", {}, 7, folder.name, {})
+
+    place, background = StorePlace(url), BackgroundUploads()
+    attempts = StoreAttempts(
+        place, place.join(".partial"), scratch, ShardBytes(0, None), uploads=background
+    )
+    for name in ("shard-00000", "shard-00001"):
+        assert attempts.write(name, write).objects == {}
+    background.wait()
+    assert [list(record.objects) for record in background.pop_finished()] == [["a.npy"]] * 2
+    assert bytes(place.store.read("shard-00001/a.npy")) == b"content"
+    attempts.write("shard-00002", write)
+    background.close()
+    assert listing(scratch) == []
 
 
 def test_uploads_are_verified(
@@ -264,7 +289,7 @@ def test_objects_that_others_write(source: Path, url: str) -> None:
     store, before = open_store(url), store_output.StoreBuilder.publish
 
     def publish(self: Any, manifest: Any) -> None:
-        store.write(ARRAY, b"of somebody else")
+        store.write(FIRST_ARRAY, b"of somebody else")
         before(self, manifest)
 
     with pytest.MonkeyPatch.context() as patch:
