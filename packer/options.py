@@ -60,6 +60,7 @@ CASTS |= {name: name for name in ("text", "binary", "json", "categorical")}
 """Spelling -> what `--cast` makes of a column."""
 
 DEFAULT_LEVEL, MAX_LEVEL = 3, 22
+DEFAULT_SHARD_SIZE = 2**30
 """Levels of zstd."""
 
 MAX_LENGTH = 2**24
@@ -147,7 +148,7 @@ class Options(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     sequences: Sequences | None = None
     compress: dict[str, int] = {}
     rows: tuple[int, int | None] | None = None
-    shard_size: int = 2**30
+    shard_size: int = DEFAULT_SHARD_SIZE
     shuffle: int | None = None
     settings: dict[str, Any] = {}
 

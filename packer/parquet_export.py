@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Callable, Iterator, Sequence
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -9,6 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from fieldslab.packer.check.stored import StoredSlab
+from fieldslab.packer.shard_rows import SHARDS_KEY, ShardRows, encode_shards
 from fieldslab.schemas.arrow_arrays import ArrowMaker, make_schema, split_rows
 from fieldslab.schemas.errors import OutputExists, UsageError
 from fieldslab.schemas.fields import Field
@@ -62,6 +64,9 @@ def export_parquet(
         for field in fields
     ]
     schema = make_schema(fields, makers, slab.manifest.attributes)
+    if rows is None:  # so that `pack` cuts them again
+        shards = encode_shards(_describe_shards(slab))
+        schema = schema.with_metadata({**(schema.metadata or {}), SHARDS_KEY: shards})
     total = slab.manifest.rows if rows is None else len(rows)
     beside = path.with_name(f".{path.name}.{os.getpid()}.new")
     with name_write_errors(path):
@@ -91,6 +96,22 @@ def export_parquet(
     return total
 
 
+def _describe_shards(slab: StoredSlab) -> ShardRows:
+    manifest = slab.manifest
+    size = manifest.made.options.get("shard_size")
+    rows = [shard.rows for shard in manifest.shards]
+    return ShardRows(rows, size if isinstance(size, int) else None)
+
+
+def _split_at_shards(slab: StoredSlab, fields: Sequence[Field]) -> Iterator[tuple[range, bool]]:
+    """Split the rows into parts to read at a time; and whether a shard ends with a part."""
+    ends = np.array(_describe_shards(slab).ends, np.int64)
+    for part in split_rows(slab.manifest, fields, slab.manifest.rows):
+        inner = ends[(ends > part.start) & (ends < part.stop)].tolist()
+        for start, stop in pairwise([part.start, *inner, part.stop]):
+            yield range(start, stop), bool((ends == stop).any())
+
+
 def _read_groups(
     slab: StoredSlab,
     fields: Sequence[Field],
@@ -98,13 +119,14 @@ def _read_groups(
     schema: pa.Schema,
     rows: np.ndarray | None,
 ) -> Iterator[pa.Table]:
-    """Read rows until they are a row group."""
+    """Read rows until they are a row group, which ends with a shard at the latest."""
     batches: list[pa.RecordBatch] = []
     size = 0
-    for part in split_rows(slab.manifest, fields, slab.manifest.rows):
+    for part, ends_shard in _split_at_shards(slab, fields):
         chosen = None
         if rows is not None:
             start, stop = np.searchsorted(rows, [part.start, part.stop])
+            ends_shard = False
             if start == stop:
                 continue
             chosen = rows[start:stop] - part.start
@@ -117,7 +139,7 @@ def _read_groups(
         )
         batches.append(batch if chosen is None else batch.take(pa.array(chosen)))
         size += batches[-1].nbytes
-        if size >= GROUP_BYTES:
+        if size >= GROUP_BYTES or ends_shard:
             yield pa.Table.from_batches(batches, schema)
             batches, size = [], 0
     if batches:

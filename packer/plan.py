@@ -4,6 +4,7 @@ import hashlib
 import json
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from itertools import accumulate
 from typing import Any
 
 import msgspec
@@ -37,8 +38,8 @@ from fieldslab.packer.convert.tokens import (
     drop_tokenizer_paths,
     infer_tokens,
 )
-from fieldslab.packer.options import Options, Sequences
-from fieldslab.packer.shardsize import choose_shard_bytes
+from fieldslab.packer.options import DEFAULT_SHARD_SIZE, Options, Sequences
+from fieldslab.packer.shardsize import choose_shard_bytes, compute_most_shards
 from fieldslab.packer.source import Source
 from fieldslab.packer.sources.path_lookup import name_disk_errors
 from fieldslab.packer.sources.sequence_source import SequenceSource
@@ -313,7 +314,7 @@ def _check_nulls(plans: list[FieldPlan], source: Source) -> None:
 def _cut_shards(plan: Plan) -> tuple[ShardTask, ...]:
     """Cut the rows into shards near the target size, between units of the source.
 
-    The cut depends on source and options only.
+    The cut depends on source and options only. A file that `export` wrote is cut as the slab was.
     """
     spans = cut_rows(plan.source.units, plan.options.rows)
     if any(span.unit.rows is None for span in spans):
@@ -321,17 +322,30 @@ def _cut_shards(plan: Plan) -> tuple[ShardTask, ...]:
     sizes = [_estimate_span_bytes(span) for span in spans]
     fields = [field_plan.field for field_plan in plan.fields]
     target = choose_shard_bytes(sum(sizes), plan.options.shard_size, fields)
+    row_ends = list(accumulate(span.rows or 0 for span in spans))
+    given = _find_given_ends(plan, row_ends, compute_most_shards(fields))
     tasks: list[ShardTask] = []
     start = first_row = filled = 0
     for index, size in enumerate(sizes):
         filled += size
-        if filled >= target or index == len(spans) - 1:
+        is_full = filled >= target if given is None else row_ends[index] in given
+        if is_full or index == len(spans) - 1:
             group = tuple(spans[start : index + 1])
-            rows = sum(span.rows or 0 for span in group)
+            rows = row_ends[index] - first_row
             tasks.append(ShardTask(len(tasks), first_row, rows, group))
             first_row += rows
             start, filled = index + 1, 0
     return tuple(tasks)
+
+
+def _find_given_ends(plan: Plan, row_ends: list[int], most: int) -> set[int] | None:
+    """Find where shards ended in the slab that the source was exported from; None to cut anew."""
+    shards, size = plan.source.shards, plan.options.shard_size
+    if shards is None or plan.options.rows is not None or not row_ends:
+        return None
+    fits = shards.fits(size, DEFAULT_SHARD_SIZE, row_ends[-1], most)
+    ends = set(shards.ends)
+    return ends if fits and ends <= set(row_ends) else None
 
 
 def _check_only_column(plans: list[FieldPlan], column: str) -> None:

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
+from fieldslab.packer.shard_rows import ShardRows
 from fieldslab.packer.sources.path_lookup import (
     check_readable,
     find_matches,
@@ -107,6 +108,8 @@ class Source(ABC):
     """The source's own attributes, ready for JSON. They are kept in the manifest."""
     suffixes: Sequence[str] = ()
     """How the names of its files end, in lower case."""
+    shards: ShardRows | None = None
+    """How the slab was cut that the source was exported from."""
     settings: Mapping[str, Any] = {}
     """Settings that decide what is read, ready for JSON; kept in the manifest."""
     hints: Mapping[int, ColumnHint] = {}

@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from fieldslab.packer.column_names import make_names_unique
 from fieldslab.packer.convert.dense import is_list
+from fieldslab.packer.shard_rows import SHARDS_KEY, decode_shards
 from fieldslab.packer.source import Source, Unit, sample_units
 from fieldslab.packer.sources.path_lookup import NoFiles
 from fieldslab.packer.sources.remote_lookup import is_remote_source
@@ -22,7 +23,7 @@ from fieldslab.packer.sources.table_files import AnyFile, TableFile, TableFiles,
 from fieldslab.schemas.errors import SourceInconsistent
 from fieldslab.schemas.optiontext import mark_option
 
-_NOT_OURS = {b"ARROW:schema", b"pandas", b"huggingface"}
+_NOT_OURS = {b"ARROW:schema", b"pandas", b"huggingface", SHARDS_KEY}
 
 
 class TableSource(Source):
@@ -61,6 +62,7 @@ class TableSource(Source):
         fields += [pa.field(key, value.type) for key, value in first.partition.items()]
         self.schema = pa.schema(fields, first.schema.metadata)
         self.attributes = _read_attributes(first.schema)
+        self.shards = decode_shards((first.schema.metadata or {}).get(SHARDS_KEY))
         self.units = list(self._list_units())
 
     @abstractmethod

@@ -9,11 +9,13 @@ import pyarrow.parquet as pq
 import pytest
 from tests.kinds import make_table
 
-from fieldslab.packer import pack, parquet_export
+from fieldslab.packer import pack, parquet_export, repack
+from fieldslab.packer.check.stored import StoredSlab
+from fieldslab.packer.shard_rows import SHARDS_KEY
 from fieldslab.reader import open_slab
 from fieldslab.schemas import arrow_arrays
 from fieldslab.schemas.errors import UsageError
-from fieldslab.schemas.folder import load_manifest
+from fieldslab.schemas.folder import load_manifest, open_slab_files
 
 TABLE = make_table()
 ROOT = Path(__file__).parents[2]
@@ -34,6 +36,29 @@ def test_a_file_packs_to_the_same_slab(slab: Path, tmp_path: Path, cli: Any) -> 
     assert list(tmp_path.iterdir()) == [file]
     pack(file, tmp_path / "again.slab", nulls="*=mask")
     assert load_manifest(tmp_path / "again.slab").id == load_manifest(slab).id
+
+
+def test_shards_are_cut_again(tmp_path: Path) -> None:
+    """A slab of many shards packs back to the same id, unless another size is asked for."""
+    path, file, again = tmp_path / "a.slab", tmp_path / "a.parquet", tmp_path / "b.slab"
+    pack(TABLE, path, nulls="*=mask", shard_size="4K")
+    manifest = load_manifest(path)
+    assert len(manifest.shards) > 2
+    for source in (path, repack(path, tmp_path / "c.slab").path):
+        with open_slab_files(source) as files:
+            parquet_export.export_parquet(StoredSlab(files), file, manifest.fields, force=True)
+        pack(file, again, nulls="*=mask", force=True)
+        assert load_manifest(again).id == manifest.id
+    pack(file, again, nulls="*=mask", shard_size="1M", force=True)
+    assert len(load_manifest(again).shards) == 1
+    pack(file, again, nulls="*=mask", rows=f"0:{len(TABLE) - 1}", force=True)
+    assert len(load_manifest(again).shards) == 1
+    schema = pq.read_schema(file)
+    for lie in (b"[", b"{}", b'{"rows":[1]}', b'{"rows":[-1,%d]}' % (len(TABLE) + 1)):
+        table = pq.read_table(file).replace_schema_metadata({**schema.metadata, SHARDS_KEY: lie})
+        pq.write_table(table, tmp_path / "d.parquet")
+        pack(tmp_path / "d.parquet", again, nulls="*=mask", force=True)
+        assert load_manifest(again).rows == len(TABLE)
 
 
 def test_images_pack_to_the_same_slab(tmp_path: Path, cli: Any) -> None:
