@@ -150,12 +150,15 @@ class Slab(Tabular, Windowed):
                 hint="For many, write slab.gather(rows).",
             )
         row = self._view[check_index(key, len(self))]
-        shard, place = self._storage.directory.find_shard(row)
-        load = self._storage.load_field
-        return self._storage.read(
-            list(self.fields),
+        storage = self._storage
+        shard, place = storage.directory.find_shard(row)
+        fields, load = storage.fields, storage.load_field
+        if storage.evictions is None:
+            return {name: load(name).read_row(shard, place) for name in fields}
+        return storage.read(
+            list(fields),
             [shard],
-            lambda: {name: load(name).read_row(shard, place) for name in self.fields},
+            lambda: {name: load(name).read_row(shard, place) for name in fields},
         )
 
     def __getitems__(self, rows: Rows) -> Samples:

@@ -48,8 +48,6 @@ class Storage:
             {field.name: field for field in manifest.fields}
         )
         self.directory = ShardDirectory(manifest.counts.rows)
-        rows = [files.manifest.rows for files in slabs.files]
-        self.members = MemberRows(slabs.names, rows)
         # Each process must see for itself what was evicted from a mirror.
         marks = SharedMarks(manifest, private=remote) if verify else None
         self.mirrors = Mirrors(slabs) if remote else None
@@ -67,6 +65,11 @@ class Storage:
     def path(self) -> Path:
         """The slab's directory, absolute; another slab may stand there by now."""
         return self.slabs.path
+
+    @cached_property
+    def members(self) -> MemberRows:
+        """The rows that each of the slabs has."""
+        return MemberRows(self.slabs.names, [files.manifest.rows for files in self.slabs.files])
 
     def load_field(self, name: str) -> StoredField:
         """Load a field with its arrays, which are mapped shard by shard as rows are touched.
@@ -158,7 +161,7 @@ class CastStorage(Storage):
         self._uncast = storage
         self._cast: dict[str, StoredField] = {}
         self.slabs, self.manifest, self.verify = storage.slabs, storage.manifest, storage.verify
-        self.directory, self.members = storage.directory, storage.members
+        self.directory = storage.directory
         self.pool, self.mirrors = storage.pool, storage.mirrors
         self.evictions, self.changes = storage.evictions, storage.changes
         self.dtypes = check_cast(dtypes, storage.fields)

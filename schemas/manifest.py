@@ -39,6 +39,9 @@ _SEAL_END = b'"\n}\n'
 _SHARDS = b'\n"shards": [\n'
 _SHARDS_END = b"\n]"
 _HEX = b"0123456789abcdef"
+_encode_canonically = json.JSONEncoder(
+    ensure_ascii=False, allow_nan=False, sort_keys=True, separators=(",", ":")
+).encode
 
 
 # Without `gc`, 100,000 of them do not make each collection longer: they hold numbers and text only.
@@ -99,14 +102,12 @@ class Content(
         """Encode these members as RFC 8259 JSON: sorted keys, no spaces, defaults left out."""
         members = {name: getattr(self, name) for name in Content.__struct_fields__}
         content = msgspec.to_builtins(Content(**members | {"shards": ()}))
-        parts: list[bytes] = []
-        for key in sorted(content):
-            parts.append(f'{"," if parts else "{"}"{key}":'.encode())
-            if key == "shards":  # of numbers and hexadecimal digits msgspec makes the same text
-                parts.append(msgspec.json.encode(self.shards, order="sorted"))
-            else:
-                parts.append(dump_json(content[key], sort_keys=True, separators=(",", ":")))
-        return b"".join([*parts, b"}"])
+        before = {key: value for key, value in content.items() if key < "shards"}
+        behind = {key: value for key, value in content.items() if key > "shards"}
+        # Of numbers and hexadecimal digits msgspec makes the same text as `json`.
+        shards = msgspec.json.encode(self.shards, order="sorted")
+        head, tail = _encode_canonically(before), _encode_canonically(behind)
+        return b'%b,"shards":%b,%b' % (head[:-1].encode(), shards, tail[1:].encode())
 
     def compute_id(self) -> str:
         """Compute the SHA-256, in hex, of `to_canonical_json()`: packs of equal content agree."""
@@ -166,15 +167,13 @@ class Manifest(
                 index = next(index for index, length in enumerate(lengths) if length != count)
                 raise ValueError(f"expected {count} values in `{member}` - at `$.shards[{index}]`")
         rows, elements, nulls, _ = self.counts
-        wrong = (nulls > rows[:, None]).any(axis=1)
-        if wrong.any():
+        if nulls.size and (wrong := (nulls > rows[:, None]).any(axis=1)).any():
             raise ValueError(f"more nulls than rows - at `$.shards[{wrong.argmax()}].nulls`")
         columns = iter(elements.T)
         for field in self.fields if self.shards else ():
             items = next(columns) if field.stored.variable else rows
-            wrong = np.maximum(items, 1) > MAX_ARRAY_BYTES // field.stored.widest_item
-            if wrong.any():
-                raise ValueError(f"{field.stem} is too large - at `$.shards[{wrong.argmax()}]`")
+            if max(int(items.max()), 1) > MAX_ARRAY_BYTES // field.stored.widest_item:
+                raise ValueError(f"{field.stem} is too large - at `$.shards[{items.argmax()}]`")
         total = sum(rows.tolist())
         if total != self.rows:
             raise ValueError(f"shards hold {total} rows, `rows` says {self.rows} - at `$.rows`")

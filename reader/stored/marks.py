@@ -50,9 +50,11 @@ class VerifiedBlocks:
         """Find a shard's blocks without a mark that hold any of the data bytes begin..end-1."""
         if self.complete or begin >= end:
             return []
-        first = int(self.firsts[shard])
+        first, marked = int(self.firsts[shard]), self._bytes
         blocks = range(begin // BLOCK, (end - 1) // BLOCK + 1)
-        return [block for block in blocks if not self._is_marked(first + block)]
+        return [
+            block for block in blocks if not marked[first + block >> 3] >> (first + block & 7) & 1
+        ]
 
     def locate_blocks(self, indexes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Find shards, and blocks within their arrays, of indexes of blocks: int64[n] each."""
@@ -101,9 +103,6 @@ class VerifiedBlocks:
             settled += int(wrong.argmax()) if wrong.any() else len(wrong)
         self._settled = settled
         self.complete = settled >= len(table)
-
-    def _is_marked(self, index: int) -> int:
-        return self._bytes[index >> 3] >> (index & 7) & 1
 
     # One call of numpy each, during which no other Python thread runs.
 

@@ -148,9 +148,11 @@ def _reopen(is_mirror: bool, place: tuple[Any, ...], content: str) -> SlabFiles:
 
 def _open_alone(place: Place, options: Mapping[str, Any]) -> Member:
     files = open_place(place, **options)
-    if files.mirror is None:
-        files.path = Path(os.path.abspath(place))
-    return Member(str(files.path), files)
+    if files.mirror is not None:
+        return Member(str(files.path), files)
+    path = os.path.abspath(place)
+    files.path = Path(path)
+    return Member(path, files)
 
 
 def _list_places(places: Any, storage_options: Mapping[str, Any] | None) -> Iterator[Listed]:
