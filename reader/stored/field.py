@@ -68,12 +68,15 @@ class StoredField:
         self.frames: FieldFrames | None = None
         if field.compression is not None:
             self.frames = FieldFrames(field, shards)
+        others = self.valid, self.offsets, self.frames, self.codes
+        self._as_stored = others.count(None) == 4 and field.kind != "categorical"
 
     def cast(self, dtype: str) -> "StoredField":
         """Return the field over the same arrays, with values in a dtype of `check_cast`."""
         other = copy.copy(self)
         other.conversion = make_conversion(self.field, dtype)
         other.dtype = other.conversion.dtype
+        other._as_stored = False
         return other
 
     def read_row(self, shard: int, place: int) -> Any:
@@ -81,6 +84,11 @@ class StoredField:
 
         Raises DamagedArray where a digest, an offset or UTF-8 is wrong.
         """
+        if self._as_stored:
+            stored = self.values
+            stored.verify_items(shard, place, place + 1)
+            value = stored[shard][place]
+            return value.copy() if self.field.shape else value
         if not self._is_valid(shard, place):
             return None
         if self.offsets is not None:

@@ -51,9 +51,13 @@ class VerifiedBlocks:
         if self.complete or begin >= end:
             return []
         first, marked = int(self.firsts[shard]), self._bytes
-        blocks = range(begin // BLOCK, (end - 1) // BLOCK + 1)
+        block, last = begin // BLOCK, (end - 1) // BLOCK
+        if block == last and marked[first + block >> 3] >> (first + block & 7) & 1:
+            return []  # as most single rows
         return [
-            block for block in blocks if not marked[first + block >> 3] >> (first + block & 7) & 1
+            block
+            for block in range(block, last + 1)
+            if not marked[first + block >> 3] >> (first + block & 7) & 1
         ]
 
     def locate_blocks(self, indexes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
