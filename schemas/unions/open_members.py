@@ -236,8 +236,9 @@ def check_listed(files: SlabFiles, content: str | None) -> None:
 
 
 def _open_one(slab: Listed, options: Mapping[str, Any], remote: bool) -> Member:
-    if remote and options.get("cache_dir") is None and not is_url(str(slab.place)):
-        options = {name: value for name, value in options.items() if name not in _FOR_CACHES}
+    if remote and not is_url(str(slab.place)):
+        idle = _FOR_CACHES if options.get("cache_dir") is None else ("storage_options",)
+        options = {name: value for name, value in options.items() if name not in idle}
     files = _open_alone(slab.place, options).files
     check_listed(files, slab.content)
     return Member(slab.name, files)

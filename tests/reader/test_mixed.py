@@ -93,6 +93,23 @@ def test_shares_hold_in_every_window() -> None:
                 assert np.abs(whole - shares * cycle).max() < 1
 
 
+def test_shares_hold_in_windows_of_a_hundred_rows_of_the_rarest() -> None:
+    """They are exact to a row where whole cycles fill such a window, and else to two rows."""
+    random = np.random.default_rng(1)
+    whole = 0
+    for _ in range(40):
+        weights = random.integers(1, 40, int(random.integers(3, 9)))
+        counts = count_cycle(weights)
+        shares, window = counts / counts.sum(), -(-100 * int(counts.sum()) // int(counts.min()))
+        turns = count_turns(counts, int(counts.sum()) + window)
+        off = np.abs(turns[window:] - turns[:-window] - shares * window).max()
+        is_whole = window % int(counts.sum()) == 0
+        whole += is_whole
+        with case(weights.tolist(), window):
+            assert off < (1 if is_whole else 2)
+    assert 0 < whole < 40
+
+
 def test_a_position_needs_none_before() -> None:
     """Sources and counts at 10**15 agree with each other, and with those of whole cycles before."""
     counts = count_cycle([0.61, 0.3, 0.05, 0.04])

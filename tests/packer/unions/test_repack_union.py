@@ -115,6 +115,9 @@ def test_places_and_what_is_wrong_with_them(tmp_path: Path, bucket: Bucket) -> N
     add_slabs(str(union), [str(tmp_path / "a.slab")])
     add_slabs(str(union), [f"{bucket.url}/b.slab"], storage_options=bucket.options)
     expected = to_rows([tmp_path / "a.slab", tmp_path / "b.slab"])
+    mirrored = open_slab(union, cache_dir=tmp_path / "cache", storage_options=bucket.options)
+    assert mirrored.to_arrow().to_pylist() == expected
+    assert mirrored.categories("c") == ("a", "z", "b")
     view = open_slab([tmp_path / "a.slab", tmp_path / "b.slab"]).where("c == 'z'")
     view.save(tmp_path / "z.rows")
     for number, options in enumerate(({}, {"rows_file": tmp_path / "z.rows"})):
