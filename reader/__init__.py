@@ -28,6 +28,7 @@ from fieldslab.reader.orders.windows import Windows
 from fieldslab.reader.runs import Runs
 from fieldslab.reader.slab import Slab
 from fieldslab.reader.transforms.pad_shift import Pad, Shift
+from fieldslab.reader.transforms.sparse import Dense, SparseRows, view_sparse
 from fieldslab.reader.transforms.standardize import Standardize
 from fieldslab.reader.transforms.transform import Cast, Lambda, Transform
 from fieldslab.reader.transforms.triangle import UpperTriangle
@@ -44,6 +45,7 @@ __all__ = [
     "CenterCrop",
     "Column",
     "Decode",
+    "Dense",
     "Failure",
     "Grouped",
     "ImageSteps",
@@ -65,6 +67,7 @@ __all__ = [
     "Shift",
     "Shuffled",
     "Slab",
+    "SparseRows",
     "Standardize",
     "Stats",
     "Strided",
@@ -78,6 +81,7 @@ __all__ = [
     "Weighted",
     "Windows",
     "open_slab",
+    "view_sparse",
 ]
 
 

@@ -47,6 +47,9 @@ MAX_INLINE_CATEGORIES = 1024
 MAX_INLINE_BYTES = 64 * 1024
 """More categories, or longer ones, are stored as arrays, not in the manifest."""
 
+SPARSE_ATTRIBUTE = "fieldslab.sparse"
+"""The attribute of the indices and values of a sparse matrix: {"columns": n}."""
+
 MAX_EVERY = 8192
 """MCUs from one index point to the next, at most: a row of MCUs in a JPEG is no longer."""
 POINT_ITEMS = 5

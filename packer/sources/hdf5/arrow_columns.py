@@ -86,9 +86,9 @@ def _make_fixed_text(element: Element, flat: np.ndarray, per_row: int) -> pa.Arr
         kept = letters[:, ::-1] != (0 if element.padding == "null" else ord(" "))
         lengths = np.where(kept.any(axis=1), width - kept.argmax(axis=1), 0)
     if (lengths == width).all():
-        return _make_from_lengths(element.type, letters.reshape(-1), lengths)
+        return make_from_lengths(element.type, letters.reshape(-1), lengths)
     inside = np.arange(width) < lengths[:, None]
-    return _make_from_lengths(element.type, letters[inside], lengths)
+    return make_from_lengths(element.type, letters[inside], lengths)
 
 
 def _make_variable_text(element: Element, flat: np.ndarray, per_row: int) -> pa.Array:
@@ -112,10 +112,11 @@ def _make_variable_lists(element: Element, flat: np.ndarray, per_row: int) -> pa
     values = np.concatenate([np.empty(0, stored), *parts])
     if read_as.str[0] == ">":
         values = values.view(read_as).astype(stored)
-    return _make_from_lengths(element.type, values, lengths)
+    return make_from_lengths(element.type, values, lengths)
 
 
-def _make_from_lengths(kind: pa.DataType, values: np.ndarray, lengths: np.ndarray) -> pa.Array:
+def make_from_lengths(kind: pa.DataType, values: np.ndarray, lengths: np.ndarray) -> pa.Array:
+    """Make lists, or text, of values that follow each other: int64[rows] of them in each."""
     offsets = np.zeros(len(lengths) + 1, np.int64)
     np.cumsum(lengths, out=offsets[1:])
     data = pa.py_buffer(np.ascontiguousarray(values).view(np.uint8))

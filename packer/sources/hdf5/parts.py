@@ -16,6 +16,7 @@ from fieldslab.packer.sources.hdf5.read import DatasetColumns
 from fieldslab.packer.sources.hdf5.scan import Dataset, FileScan
 from fieldslab.packer.sources.hdf5.types import HDF5Column, Member
 from fieldslab.schemas.errors import SourceInconsistent
+from fieldslab.schemas.fields import SPARSE_ATTRIBUTE
 from fieldslab.schemas.optiontext import mark_option
 
 Key = tuple[str, Member]
@@ -144,6 +145,12 @@ def check_same_columns(parts: Sequence[Part], columns: "Columns", keys: Sequence
             )
         return
     for part in parts:
+        if part.scan.var_digest != parts[0].scan.var_digest:
+            raise SourceInconsistent(
+                f"its variables (var) are not those of {parts[0].path}, in the same order",
+                file=part.path,
+                hint="Join the files by anndata.concat first, or pack them apart.",
+            )
         if lines := list(part.list_differences(columns, keys)):
             raise SourceInconsistent(
                 f"datasets differ from file to file: {'; '.join(lines[:_MOST_LISTED])}",
@@ -291,7 +298,8 @@ def _make_comparison_key(part: Part, key: Key) -> tuple[Any, ...] | None:
     dataset, column = part.columns[key]
     element = column.element
     kind = column.make_arrow_type(dataset.row_shape)
-    return kind, element.hint, element.logical, column.refusal is None
+    sparse = dataset.attributes.get(SPARSE_ATTRIBUTE, {}).get("columns")
+    return kind, element.hint, element.logical, column.refusal is None, sparse
 
 
 def _describe_column(part: Part, key: Key) -> str:

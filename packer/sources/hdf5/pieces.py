@@ -74,6 +74,7 @@ def read_piece(
     batch_bytes = compute_memory(datasets).limit_batch_bytes(limit, batch_bytes)
     names = [(part.columns[key][0].name, part.columns[key][1].member) for key in keys]
     start = piece.start
+    opened.window = piece.start, piece.stop
     while start < piece.stop:
         stop = min(start + compute_batch_rows(datasets, row_bytes, batch_bytes), piece.stop)
         arrays = {

@@ -28,6 +28,12 @@ from fieldslab.packer.sources.hdf5.elements import (
     TypeRules,
     decode_name,
 )
+from fieldslab.packer.sources.hdf5.encoded import (
+    NOT_ROWS,
+    Encoding,
+    compute_var_digest,
+    describe_group,
+)
 from fieldslab.packer.sources.hdf5.episodes import EpisodeRules
 from fieldslab.packer.sources.hdf5.hdf5_files import name_hdf5_errors, open_file
 from fieldslab.packer.sources.hdf5.outside import NOT_ADMITTED, find_outside_files, resolve_path
@@ -67,6 +73,8 @@ class Dataset:
         Which axis has the rows, as it is stored.
     is_matlab
         Whether MATLAB wrote it.
+    encoding
+        Of a group that stands for a dataset; see `fieldslab.packer.sources.hdf5.encoded`.
     """
 
     name: str
@@ -80,6 +88,7 @@ class Dataset:
     outside: tuple[str, ...] = ()
     axis: int = 0
     is_matlab: bool = False
+    encoding: Encoding | None = None
 
     @property
     def rows(self) -> int | None:
@@ -102,7 +111,7 @@ class FileScan:
     """One file: its datasets in the order of its links, and what it says of itself.
 
     `episodes` are the needed attributes of each episode, by the path of its group. Of others,
-    `idle_attributes` has the names.
+    `idle_attributes` has the names. `var_digest` is that of the names of AnnData's variables.
     """
 
     file: LocalFile
@@ -112,6 +121,7 @@ class FileScan:
     others: list[LocalFile] = field(default_factory=list)
     episodes: dict[str, dict[str, Any]] = field(default_factory=dict)
     idle_attributes: dict[str, None] = field(default_factory=dict)
+    var_digest: str | None = None
 
 
 def scan_file(
@@ -150,6 +160,7 @@ class _Walker:
         self._raw = raw
         self._external = external
         self._rows_axis = rows_axis
+        self._is_anndata = False
         self._episode_rules = rules
         self._axes: dict[str, list[str]] = {}
         self._columns: dict[tuple[HDF5Column, ...], tuple[HDF5Column, ...]] = {}
@@ -204,6 +215,8 @@ class _Walker:
                 ),
             )
             return
+        if self._visit_encoded(group, path, name, rules):
+            return
         if not self._visit_episode(group, name):
             attributes = read_attributes(group)
             if signal_axes := read_signal_axes(attributes):
@@ -216,6 +229,36 @@ class _Walker:
             full = f"{name}/{decode_name(raw)}" if name else decode_name(raw)
             with name_hdf5_errors(path, full):
                 self._visit_link(group, raw, path, full, rules, depth)
+
+    def _visit_encoded(self, group: h5py.Group, path: str, name: str, rules: TypeRules) -> bool:
+        """Enter a group that stands for a dataset, or that is not about rows; say if it was one."""
+        if not name:
+            self._is_anndata = read_text_attribute(group, "encoding-type") == "anndata"
+            self.scan.var_digest = compute_var_digest(group) if self._is_anndata else None
+        if self._is_anndata and name in NOT_ROWS:
+            if len(group):
+                self._add_warning(f"{name}: left out, it is not about single rows")
+            return True
+        encoded = describe_group(group, rules)
+        if encoded is None:
+            return False
+        if isinstance(encoded, TypeRefusal):
+            self._add_refused(name, path, "encoded group", encoded)
+            return True
+        self.scan.datasets.append(
+            Dataset(
+                name,
+                path,
+                h5i.get_name(group.id),
+                (encoded.rows,),
+                None,
+                encoded.row_bytes,
+                encoded.columns,
+                encoded.attributes,
+                encoding=encoded.encoding,
+            )
+        )
+        return True
 
     def _visit_episode(self, group: h5py.Group, name: str) -> bool:
         """Enter a group that is an episode; return whether its attributes belong to one alone."""

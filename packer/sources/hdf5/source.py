@@ -239,9 +239,13 @@ class HDF5Source(Source):
         finally:
             opened.close()
 
-    def null_count(self, path: tuple[int, ...]) -> int:
-        """Return 0: HDF5 has no nulls."""
-        return 0
+    def null_count(self, path: tuple[int, ...]) -> int | None:
+        """Return 0: HDF5 has no nulls, but for columns of AnnData, which are not counted."""
+        if path[0] >= len(self._keys):
+            return 0
+        key = self._keys[path[0]]
+        dataset, _ = self._columns[key].columns[key]
+        return None if dataset.encoding in ("categorical", "nullable") else 0
 
     def column_bytes(self, path: tuple[int, ...]) -> int:
         """Count the bytes of all values; estimate variable lengths from the sample."""

@@ -4,10 +4,13 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing
 from itertools import groupby
 
+import h5py
+
 from fieldslab.packer.sources.hdf5.dataset_storage import check_filters, describe_unwritten
 from fieldslab.packer.sources.hdf5.hdf5_files import name_hdf5_errors
 from fieldslab.packer.sources.hdf5.parts import Key, Part
 from fieldslab.packer.sources.hdf5.read import OpenFiles
+from fieldslab.packer.sources.hdf5.scan import Dataset
 
 _MOST_WARNINGS = 10
 
@@ -29,11 +32,22 @@ def check_storage(parts: Sequence[Part], keys: Sequence[Key], rows_attr: str | N
     return warnings
 
 
+def _check_members(group: h5py.Group, dataset: Dataset) -> None:
+    """Raise SourceUnsupported where a filter of a dataset of an encoded group is missing."""
+    with name_hdf5_errors(dataset.file, dataset.name):
+        for member in group.values():
+            if isinstance(member, h5py.Dataset):
+                check_filters(member.id, dataset)
+
+
 def _check_part(
     part: Part, opened: OpenFiles, keys: Sequence[Key], rows_attr: str | None
 ) -> Iterator[str]:
     rows = part.count_rows(keys, rows_attr)
     for wanted in part.group_columns(keys):
+        if wanted.dataset.encoding is not None:
+            _check_members(opened.get_group(wanted.dataset), wanted.dataset)
+            continue
         with name_hdf5_errors(wanted.dataset.file, wanted.dataset.name):
             dataset = opened.get_dataset(wanted.dataset)
             check_filters(dataset, wanted.dataset)

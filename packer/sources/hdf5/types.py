@@ -35,12 +35,16 @@ Member = tuple[bytes, ...]
 
 @dataclass(frozen=True)
 class HDF5Column:
-    """A column: a dataset, or a member of its compound type; `shape` is that of array types."""
+    """A column: a dataset, or a member of its compound type; `shape` is that of array types.
+
+    `items` are the mean elements of a row where they are known though the rows differ.
+    """
 
     member: Member
     element: Element
     shape: tuple[int, ...] = ()
     refusal: TypeRefusal | None = None
+    items: float | None = None
 
     @property
     def suffix(self) -> str:
@@ -57,10 +61,12 @@ class HDF5Column:
     @property
     def variable(self) -> bool:
         """Whether rows differ in length."""
-        return self.element.form in ("texts", "lists")
+        return self.element.form in ("texts", "lists") and self.items is None
 
-    def count_row_bytes(self, row_shape: tuple[int, ...]) -> int:
+    def count_row_bytes(self, row_shape: tuple[int, ...]) -> float:
         """Count the bytes of a row once read; of variable lengths only their references."""
+        if self.items is not None:
+            return self.items * self.element.dtype.itemsize
         return prod((*row_shape, *self.shape)) * self.element.dtype.itemsize
 
     def make_hint(self, attributes: dict[str, Any]) -> ColumnHint:

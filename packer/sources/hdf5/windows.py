@@ -12,6 +12,8 @@ from fieldslab.schemas.errors import SourceUnsupported
 from fieldslab.schemas.optiontext import mark_option
 
 WINDOW_BYTES = 64 * 1024 * 1024
+CONVERTED_BYTES = 512 * 1024 * 1024
+"""As many rows of a matrix in CSC are converted together: for each such window, all is read."""
 IN_FLIGHT = 6
 """Batches in memory at a time: read ahead, in conversion, and being read."""
 _LEAST_BATCH = 1024 * 1024
@@ -73,11 +75,18 @@ def compute_memory(datasets: Sequence[Dataset]) -> ReadMemory:
 
     The chunks of a row of each are kept; while one is decompressed there are two copies more.
     """
-    bands = [count_band_bytes(dataset) for dataset in datasets]
+    bands = [_count_kept_bytes(dataset) for dataset in datasets]
     most = max(bands, default=0)
     chunks = sum(bands) + 2 * max((count_chunk_bytes(dataset) for dataset in datasets), default=0)
     name = next((d.name for d, band in zip(datasets, bands, strict=True) if band == most), "")
     return ReadMemory(chunks, most, name if most else "")
+
+
+def _count_kept_bytes(dataset: Dataset) -> int:
+    """Count the bytes that are kept from batch to batch."""
+    if dataset.encoding != "csc_matrix":
+        return count_band_bytes(dataset)
+    return 4 * min((dataset.rows or 0) * dataset.row_bytes, CONVERTED_BYTES)
 
 
 def get_physical_memory() -> int:
@@ -87,7 +96,9 @@ def get_physical_memory() -> int:
 
 def compute_window_starts(datasets: Sequence[Dataset], rows: int, row_bytes: float) -> range:
     """Compute where windows begin: about every 64 MB, at the start of a chunk."""
-    step = max(int(WINDOW_BYTES / max(row_bytes, 1)), 1)
+    converted = any(dataset.encoding == "csc_matrix" for dataset in datasets)
+    window_bytes = CONVERTED_BYTES if converted else WINDOW_BYTES
+    step = max(int(window_bytes / max(row_bytes, 1)), 1)
     chunk = find_leading_chunk_rows(datasets)
     return range(0, rows, max(step // chunk, 1) * chunk)
 
