@@ -19,6 +19,9 @@ class RetryPolicy:
 
     The pause grows by `base` from one attempt to the next. A half of it is random, so that many
     clients of a busy server do not come back at the same moment.
+
+    `busy_backoff` is the first pause, at least, where a server says that it is busy: obstore does
+    not pass its `Retry-After` on, which is mostly some seconds.
     """
 
     max_retries: int = 10
@@ -26,10 +29,12 @@ class RetryPolicy:
     init_backoff: float = 0.1
     max_backoff: float = 15.0
     base: float = 2.0
+    busy_backoff: float = 1.0
 
-    def compute_pause(self, attempts: int) -> float:
+    def compute_pause(self, attempts: int, busy: bool = False) -> float:
         """Compute the pause after so many attempts, in seconds."""
-        longest = min(self.init_backoff * self.base ** (attempts - 1), self.max_backoff)
+        first = 2 * self.busy_backoff if busy else self.init_backoff
+        longest = min(first * self.base ** (attempts - 1), self.max_backoff)
         return longest * _random.uniform(0.5, 1)
 
     def as_retry_config(self) -> dict[str, Any]:
@@ -48,19 +53,22 @@ class RetryPolicy:
 def parse_retry_config(config: object) -> RetryPolicy:
     """Parse obstore's `retry_config`; durations may also be numbers, of seconds.
 
-    Raises UsageError for anything else.
+    If it says how long the first pause is, that is so for busy servers, too. Raises UsageError for
+    anything else.
     """
     if not isinstance(config, Mapping):
         raise _make_config_error(config)
     flat = {**config, **config.get("backoff", {})}
     flat.pop("backoff", None)
-    known = {field.name for field in fields(RetryPolicy)}
+    known = {field.name for field in fields(RetryPolicy)} - {"busy_backoff"}
     values: dict[str, Any] = {}
     for name, value in flat.items():
         number = value.total_seconds() if isinstance(value, timedelta) else value
         if name not in known or not isinstance(number, int | float) or number < 0:
             raise _make_config_error({name: value})
         values[name] = number
+    if "init_backoff" in values:
+        values["busy_backoff"] = values["init_backoff"] / 2
     return RetryPolicy(**values)
 
 
@@ -87,6 +95,11 @@ class Failure:
     hint: str | None = None
     status: int | None = None
     attempts: int | None = 1
+
+    @property
+    def busy(self) -> bool:
+        """Whether the server asks for a pause: too many requests, or unavailable."""
+        return self.status in (429, 503)
 
     def make_error(self, file: str, attempts: int) -> FieldslabError:
         """Make the error, for a file or URL, after so many attempts."""
@@ -120,7 +133,7 @@ class Attempts:
         self._attempts += 1
         policy = self._policy
         limit = min(failure.attempts or policy.max_retries + 1, policy.max_retries + 1)
-        pause = policy.compute_pause(self._attempts)
+        pause = policy.compute_pause(self._attempts, failure.busy)
         late = time.monotonic() + pause > self._started + policy.retry_timeout
         if self._attempts < limit and not late:
             return pause

@@ -356,7 +356,7 @@ def test_errors_of_the_store_have_names(
 ) -> None:
     """No slab, no right, no answer: each has its error, with the URL."""
     server = serve(source)
-    options = {"retry_config": {"max_retries": 1}}
+    options = {"retry_config": {"max_retries": 1, "backoff": {"init_backoff": 0.01}}}
     with pytest.raises(SlabNotFound, match=r"there is no manifest\.json"):
         open_slab(f"{server.url}/nowhere", cache_dir=tmp_path / "cache")
     slab = open_slab(server.url, cache_dir=tmp_path / "cache", storage_options=options)

@@ -27,6 +27,7 @@ from fieldslab.schemas.errors import (
     RemoteUnreadable,
     UsageError,
 )
+from fieldslab.schemas.stores.retries import Attempts, Failure, RetryPolicy, parse_retry_config
 from fieldslab.schemas.stores.store import Store, open_store
 
 DATA = np.random.default_rng(1).bytes(300_000)
@@ -204,6 +205,20 @@ def test_the_environment_configures_buckets(
     monkeypatch.setenv("AWS_PROFILE", "unknown")
     with pytest.raises(UsageError, match="AWS profile"):
         open_store(bucket.url)
+
+
+def test_busy_servers_are_left_alone_for_seconds() -> None:
+    """After 429 and 503 the pause is a second at least, and grows, unless options say otherwise."""
+    policy = RetryPolicy()
+    for status, least in ((503, 1.0), (429, 1.0), (500, 0.05), (None, 0.05)):
+        attempts = Attempts(policy, "x")
+        failure = Failure(RemoteUnreadable, "fails", status=status, attempts=None)
+        pauses = [attempts.note(failure) for _ in range(3)]
+        with case(status):
+            assert all(least * 2**k <= pause <= 2 * least * 2**k for k, pause in enumerate(pauses))
+    quick = parse_retry_config({"backoff": {"init_backoff": 0.01}})
+    assert quick.compute_pause(1, busy=True) <= 0.01
+    assert parse_retry_config({"max_retries": 2}).compute_pause(1, busy=True) >= 1
 
 
 def test_unknown_options_are_refused_without_their_values(bucket: Bucket) -> None:
