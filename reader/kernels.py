@@ -276,9 +276,9 @@ def translate_codes(
     `starts`, `counts` and `codes` are those of `CodeTable`; negative codes stay.
     """
     for i in range(len(values)):
-        shard, code = shards[i], np.int64(values[i])
-        if starts[shard] >= 0 and code >= 0:
-            if code >= counts[shard]:
+        start, code = starts[shards[i]], np.int64(values[i])
+        if (start | code) >= 0:  # neither is negative
+            if code >= counts[shards[i]]:
                 return i
-            values[i] = np.int32(codes[starts[shard] + code])
+            values[i] = np.int32(codes[start + code])
     return -1

@@ -3,7 +3,7 @@
 import copy
 import math
 from collections.abc import Sequence
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,16 @@ from fieldslab.schemas.fields import Field, Role
 
 MOST_ROW_BYTES = 2**40
 """No row or element may be larger, not even in lengths beside a 0."""
+
+
+_INT32 = np.dtype(np.int32)
+
+
+@cache
+def _load_translation() -> Any:
+    from fieldslab.reader.kernels import translate_codes  # numba: gathers have it
+
+    return translate_codes
 
 
 class StoredField:
@@ -189,10 +199,8 @@ class StoredField:
         `shards` and `places` say where they lie. Raises DamagedArray.
         """
         if self.codes is not None:
-            if len(values) > 1 and values.dtype == np.int32:
-                from fieldslab.reader.kernels import translate_codes  # numba: gathers have it
-
-                wrong = translate_codes(values, shards, *self.codes)
+            if len(values) > 1 and values.dtype == _INT32:
+                wrong = _load_translation()(values, shards, *self.codes)
             else:
                 wrong = self.codes.translate(values, shards)
             if wrong >= 0:

@@ -163,10 +163,17 @@ class Members:
     def _make_code_table(
         self, merged: MergedField, codes: Sequence[np.ndarray | None]
     ) -> CodeTable:
-        """Put the codes of all slabs behind each other; those that are the same once."""
+        """Put the codes of all slabs behind each other; those that are the same once.
+
+        Categories that stay have codes, too: a kernel is faster without the choice.
+        """
         starts, counts, parts, end = [], [], [], 0
         places: dict[int, int] = {}
-        for member_codes in codes:
+        unchanged: dict[int, np.ndarray] = {}
+        for part, member_codes in zip(merged.parts, codes, strict=True):
+            if member_codes is None and part is not None and part.kind == "categorical":
+                size = part.category_count
+                member_codes = unchanged.setdefault(size, np.arange(size))
             if member_codes is None:
                 starts.append(-1)
                 counts.append(0)
