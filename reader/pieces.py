@@ -5,7 +5,7 @@ next shard or where rows at its edges are repeated.
 """
 
 from collections.abc import Sequence
-from functools import lru_cache, partial
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -86,20 +86,24 @@ def find_pieces(
     Row `r` is row `view_start + r` of the slab. Negative `starts`, int64[n], are made positive in
     place. Raises RowOutOfRange.
     """
-    room = len(starts)
-    find: Any = partial(_find_pieces, starts, indices.start, len(indices), view_start)
+    windows, length = len(starts), len(indices)
+    total, lows, highs, strict = bounds
+    shape, room = (windows, length), windows
     while True:
         runs = pool.allocate_array(None, (3, room), _INT64)
-        count = find(*bounds, *directory.lookup, runs)
-        if 0 <= count <= room:
-            break
+        count = _find_pieces(
+            *(starts, indices.start, length, view_start, total, lows, highs, strict),
+            *directory.lookup,
+            runs,
+        )
+        if count == windows:  # each window is one run
+            return Pieces(RowLocations(runs[0], runs[1]), _make_counts(length), shape)
         if count < 0:
             raise make_bounds_error(starts, indices, bounds, ~count)
+        if count <= room:
+            shards, places, counts = runs[:, :count]
+            return Pieces(RowLocations(shards, places), counts, shape)
         room = count
-    shards, places, counts = runs[:, :count]
-    if count == len(starts):
-        counts = _make_counts(len(indices))  # each window is one run
-    return Pieces(RowLocations(shards, places), counts, (len(starts), len(indices)))
 
 
 @lru_cache(8)

@@ -141,7 +141,6 @@ class RowWindows:
         self.shape = shape
         self.runs = runs
         self.edges = edges
-        self._total = np.full(1, len(view), np.int64)
         if runs is not None:
             runs.check_rows(len(view))
         for name in shape.delta_indices:
@@ -191,13 +190,13 @@ class RowWindows:
     ) -> Batch:
         """See `WindowReader`. Raises RowOutOfRange, and what `gather` raises."""
         groups, total, storage = self.shape.group_fields(names), len(self._view), self._storage
-        lows, highs = _ZERO, self._total
+        bounds = self._bounds
         if self.runs is not None or self.edges is not None:
             self._check_names(groups)
             starts = wrap_rows(starts, total)
             if self.runs is not None:
                 lows, highs = self.runs.find_bounds(starts)
-        bounds = self._pieces.Bounds(total, lows, highs, self.edges is None)
+                bounds = bounds._replace(lows=lows, highs=highs)
         parts = [(group, *self._find_pieces(starts, group, bounds)) for group in groups]
 
         def gather() -> Batch:
@@ -230,6 +229,15 @@ class RowWindows:
         located = [pieces.locate_rows() for _, pieces, _ in parts]
         rows = RowLocations(*map(np.concatenate, zip(*located, strict=True)))
         return read_mirrored_rows(storage, names, rows, (), gather)
+
+    @cached_property
+    def _bounds(self) -> "Bounds":
+        """Those of all rows."""
+        total = len(self._view)
+        bounds: Bounds = self._pieces.Bounds(
+            total, _ZERO, np.full(1, total, np.int64), self.edges is None
+        )
+        return bounds
 
     @cached_property
     def _pieces(self) -> Any:
