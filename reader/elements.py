@@ -7,6 +7,7 @@ import numpy as np
 
 from fieldslab.reader.batch import Batch
 from fieldslab.reader.buffers import Allocator
+from fieldslab.reader.images.steps import ImageSteps
 from fieldslab.reader.rows import ShardDirectory, check_integer
 from fieldslab.reader.slab_storage import Storage
 from fieldslab.reader.views import View
@@ -78,6 +79,8 @@ class ElementWindows:
         memory: Allocator,
         batches_in_turn: int = 1,
         visits: np.ndarray | None = None,
+        images: Mapping[str, ImageSteps] | None = None,
+        epoch: int = 0,
     ) -> Batch:
         """See `WindowReader`. Raises RowOutOfRange, and what `gather` raises."""
         from fieldslab.reader.pieces import Bounds, find_pieces, gather_items  # compiles kernels

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fieldslab.reader.batch import VAR_LEN_CLASSES, Ragged, Values
+from fieldslab.reader.batch import VAR_LEN_CLASSES, Ragged, Values, VarLenValues
 from fieldslab.reader.buffers import Allocator, Pool
 from fieldslab.reader.conversion import Conversion
 from fieldslab.reader.copying import RowLocations, map_and_verify, split_rows, verify_and_copy
@@ -20,11 +20,12 @@ from fieldslab.reader.gather import (
     gather_compressed,
     gather_validity,
 )
+from fieldslab.reader.image_values import Pictures, Views
 from fieldslab.reader.kernels import MOST_ELEMENTS, find_shard, load_i64
 from fieldslab.reader.rows import ShardDirectory, make_out_of_range_error
 from fieldslab.reader.stored.array import StoredArray
 from fieldslab.reader.stored.field import StoredField
-from fieldslab.schemas.errors import RowOutOfRange
+from fieldslab.schemas.errors import RowOutOfRange, UsageError
 from fieldslab.schemas.jit import kernel, load_u64
 
 _Array = np.ndarray
@@ -357,12 +358,27 @@ def _shape_windows(values: Any, pieces: Pieces) -> Any:
 def clear_padded_rows(columns: GatheredFields, padded: np.ndarray) -> None:
     """Let padded rows, bool[windows, rows], be zeros, rows without elements, and null."""
     for name, values in columns.values.items():
-        if isinstance(values, np.ndarray):
-            values[padded] = 0
-        else:
+        if isinstance(values, VarLenValues):
             columns.values[name] = _empty_rows(values, padded.reshape(-1))
+        elif isinstance(values, Pictures):
+            hint = 'Give all one size, such as by Resize, or write edges="repeat".'
+            raise UsageError("pictures of their own sizes are no zeros", field=name, hint=hint)
+        for array in values if isinstance(values, Views) else [values]:
+            if isinstance(array, np.ndarray):
+                array[padded] = 0
     for each in (*columns.valid.values(), *columns.sizes.values()):
         each[padded] = 0
+
+
+def drop_row_axis(columns: GatheredFields) -> None:
+    """Turn windows of one row, (windows, 1, ...), into rows, (windows, ...)."""
+    parts: Any
+    for parts in columns:
+        for name, each in parts.items():
+            if isinstance(each, np.ndarray):
+                parts[name] = each[:, 0]
+            elif isinstance(each, Views):
+                parts[name] = Views(array[:, 0] for array in each)
 
 
 def _empty_rows(values: Any, some: np.ndarray) -> Any:

@@ -1,14 +1,15 @@
 """Windows of a slab, and runs of its rows: methods of `Slab`."""
 
 from collections.abc import Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
 
 from fieldslab.reader.batch import Batch, Buffers
 from fieldslab.reader.elements import ElementWindows
-from fieldslab.reader.rows import Rows, check_rows
+from fieldslab.reader.images.steps import check_decode_option
+from fieldslab.reader.rows import Rows, check_integer, check_rows
 from fieldslab.reader.runs import Runs
 from fieldslab.reader.selecting import Selectable
 from fieldslab.reader.windows import Edges, RowWindows, WindowReader, WindowShape
@@ -55,6 +56,8 @@ class Windowed(Selectable):
         within: Any = None,
         edges: Edges | None = None,
         of: str | None = None,
+        decode: Mapping[str, Any] | None = None,
+        epoch: int = 0,
     ) -> Batch:
         """Copy windows of neighbouring rows into one batch.
 
@@ -87,6 +90,9 @@ class Windowed(Selectable):
         of
             Windows of elements, not of rows: of this field alone, whose rows make one stream, such
             as tokens. `starts` then count elements.
+        decode, epoch
+            What image fields become, as in `gather`. All images of a window have the same random
+            crop and flip, drawn by its start.
 
         Raises
         ------
@@ -97,7 +103,7 @@ class Windowed(Selectable):
         """
         reader: WindowReader
         if of is not None:
-            if delta_indices is not None or within is not None or edges is not None:
+            if any(given is not None for given in (delta_indices, within, edges, decode)):
                 raise UsageError("`of` takes `length` alone", field=of)
             reader = self._make_element_windows(of, length)
             names, total = choose_element_field(of, fields), reader.total
@@ -107,13 +113,21 @@ class Windowed(Selectable):
             reader = self._make_row_windows(length, delta_indices, within, edges)
             names, total = self.names(fields), len(self._view)
         numbers = check_rows(starts, total)
+        images = check_decode_option(decode, self._storage.fields, names) if decode else {}
+        if images:
+            from fieldslab.reader.images.decoded_windows import check_window_steps
+
+            check_window_steps(images)
+        read = partial(
+            reader.read, numbers, names, images=images, epoch=check_integer("epoch", epoch, 0)
+        )
         if out is None:
-            return reader.read(numbers, names, self._storage.pool)
+            return read(self._storage.pool)
         if not isinstance(out, Buffers):
             hint = "Make it with slab.buffers(windows * length, fields)."
             problem = "`out` was not made by slab.buffers()"
             raise UsageError(problem, found=type(out).__name__, hint=hint)
-        out.fill(reader.read(numbers, names, out.memory))
+        out.fill(read(out.memory))
         return out
 
     def _make_row_windows(

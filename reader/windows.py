@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 import msgspec
 import numpy as np
 
-from fieldslab.reader.batch import Batch
+from fieldslab.reader.batch import Batch, Failure
 from fieldslab.reader.buffers import Allocator
+from fieldslab.reader.draws.visits import check_visits
+from fieldslab.reader.images.steps import ImageSteps
 from fieldslab.reader.rows import check_integer, wrap_rows
 from fieldslab.reader.runs import Runs
 from fieldslab.reader.slab_storage import Storage
@@ -54,8 +56,10 @@ class WindowReader(Protocol):
         memory: Allocator,
         batches_in_turn: int = 1,
         visits: np.ndarray | None = None,
+        images: Mapping[str, ImageSteps] | None = None,
+        epoch: int = 0,
     ) -> Batch:
-        """Read windows that start at rows, int64[n]; memory is that of `read_batch`."""
+        """Read windows that start at rows, int64[n]; the rest is as in `read_batch`."""
 
 
 class WindowShape:
@@ -187,8 +191,12 @@ class RowWindows:
         memory: Allocator,
         batches_in_turn: int = 1,
         visits: np.ndarray | None = None,
+        images: Mapping[str, ImageSteps] | None = None,
+        epoch: int = 0,
     ) -> Batch:
         """See `WindowReader`. Raises RowOutOfRange, and what `gather` raises."""
+        images = images or {}
+        visits = check_visits(visits, starts) if images else visits
         groups, total, storage = self.shape.group_fields(names), len(self._view), self._storage
         bounds = self._bounds
         if self.runs is not None or self.edges is not None:
@@ -203,23 +211,31 @@ class RowWindows:
             columns: dict[str, Any] = dict.fromkeys(names)
             valid: dict[str, np.ndarray] = {}
             sizes: dict[str, np.ndarray] = {}
+            failures: tuple[Failure, ...] = ()
             for group, pieces, padded in parts:
-                fields = [storage.load_field(name) for name in group.names]
-                if group.indices is None:
-                    rows = pieces.locations
-                    gathered = storage.gather(fields, rows, memory, batches_in_turn)
-                else:
-                    gathered = self._pieces.gather_pieces(
-                        storage.pool, fields, pieces, memory, batches_in_turn
-                    )
+                steps = {name: images[name] for name in group.names if name in images}
+                fields = [storage.load_field(name) for name in group.names if name not in steps]
+                gathered = self._pieces.gather_pieces(
+                    storage.pool, fields, pieces, memory, batches_in_turn
+                )
+                if steps:
+                    from fieldslab.reader.images.decoded_windows import decode_windows
+
+                    drawn_by = steps, epoch, memory, visits
+                    made = decode_windows(storage, self._view, starts, pieces, *drawn_by)
+                    for parts_of, others in zip(gathered, made[0], strict=True):
+                        parts_of.update(others)
+                    failures += made[1]
                 if padded is not None and self.edges == "zeros" and padded.any():
                     self._pieces.clear_padded_rows(gathered, padded)
+                if group.indices is None:
+                    self._pieces.drop_row_axis(gathered)
                 columns.update(gathered.values)
                 valid |= gathered.valid
                 sizes |= gathered.sizes
                 if padded is not None:
                     columns |= dict.fromkeys(group.masks, padded)
-            return Batch(starts, columns, valid, sizes, visits=visits)
+            return Batch(starts, columns, valid, sizes, failures, visits)
 
         if storage.mirrors is None or not parts:
             return gather()
@@ -228,7 +244,7 @@ class RowWindows:
 
         located = [pieces.locate_rows() for _, pieces, _ in parts]
         rows = RowLocations(*map(np.concatenate, zip(*located, strict=True)))
-        return read_mirrored_rows(storage, names, rows, (), gather)
+        return read_mirrored_rows(storage, names, rows, tuple(images), gather)
 
     @cached_property
     def _bounds(self) -> "Bounds":

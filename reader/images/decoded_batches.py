@@ -75,12 +75,12 @@ def gather_images(
     values: dict[str, Values] = {}
     for name in names:
         values[name] = decoded[name].values if name in decoded else columns.values[name]
-    _add_sizes_and_masks(decoded, values, columns.valid, columns.sizes)
+    add_sizes_and_masks(decoded, values, columns.valid, columns.sizes)
     lap("gather")
     return Batch(numbers, values, columns.valid, columns.sizes, failures, visits)
 
 
-def _add_sizes_and_masks(
+def add_sizes_and_masks(
     decoded: Mapping[str, DecodedImages],
     values: dict[str, Values],
     valid: dict[str, np.ndarray],

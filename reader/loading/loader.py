@@ -380,7 +380,8 @@ class Loader:
         decode, memory = self._decode, None
         if self._convert is not None:
             memory = self._convert.memory
-            decode = decode if self._transforms else {**decode, **self._convert.staged}
+            staged = {} if self._transforms or windows is not None else self._convert.staged
+            decode = {**decode, **staged}
         memory = memory or self.slab.storage.pool
         seed, view = choose_seed(self._seed, self.order), self.slab.view
         chain = TransformChain(self._transforms, seed, view, memory, self._convert, paddings)

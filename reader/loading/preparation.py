@@ -18,7 +18,6 @@ from fieldslab.reader.reading import read_batch
 from fieldslab.reader.rows import check_rows
 from fieldslab.reader.slab import Slab
 from fieldslab.reader.stored.sizes import count_stored_bytes
-from fieldslab.schemas.errors import UsageError
 
 STRETCH = 4096
 """Positions whose rows are computed at once: for one small batch, it takes as long as to gather."""
@@ -54,11 +53,9 @@ class Preparation:
         self._fields = fields
         self._decode = decode or {}
         if self._decode and order.windows is not None:
-            raise UsageError(
-                "images in windows are not decoded",
-                field=", ".join(self._decode),
-                hint="Leave out `decode`: a batch has their bytes. Or store them as pixels.",
-            )
+            from fieldslab.reader.images.decoded_windows import check_window_steps  # kernels
+
+            check_window_steps(self._decode)
         self._chain = chain
         self._read_ahead = read_ahead
         self._ahead = ahead
@@ -156,7 +153,8 @@ class Preparation:
         numbers, names = check_rows(rows, len(slab)), self._fields
         windows = self._order.windows
         if windows is not None:
-            batch = windows.read(numbers, names, memory, self._batches_in_turn, visits)
+            given = visits, self._decode, self._epoch
+            batch = windows.read(numbers, names, memory, self._batches_in_turn, *given)
             watch.record_stage("gather")
             return batch
         return read_batch(

@@ -3,19 +3,24 @@
 import json
 import pickle
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 from tests.naming import case
 from tests.reader.conftest import ROWS, Example
+from tests.reader.images.packing import pack_images, photographs
 from tests.slabs import array_path, categorical, flip, poke, ragged, redigest, write_slab
 
 from fieldslab.reader import (
     Batch,
+    Decode,
+    ImageSteps,
     Loader,
     Pad,
+    RandomHorizontalFlip,
+    RandomResizedCrop,
+    Resize,
     Runs,
     Shift,
     Slab,
@@ -25,6 +30,7 @@ from fieldslab.reader import (
     open_slab,
 )
 from fieldslab.reader.grain import grain_batches
+from fieldslab.schemas.episodes import Episodes
 from fieldslab.schemas.errors import DamagedArray, RowOutOfRange, UnknownField, UsageError
 
 EPISODES = np.repeat([4, 9, 4, 0, 7], [11, 1, 150, 138 - 30, 30])
@@ -122,7 +128,7 @@ def test_edges_are_filled(series: Slab) -> None:
     for within in (
         "episode",
         "name",
-        SimpleNamespace(starts=[0, 11, 12, 162, 270], lengths=[11, 1, 150, 108, 30]),
+        Episodes(np.array([11, 1, 150, 108, 30])),
     ):
         options: Any = {"delta_indices": indices, "within": within}
         repeat = series.gather_windows(starts, edges="repeat", **options)
@@ -316,6 +322,38 @@ def test_loaders_make_batches_of_windows(series: Slab) -> None:
     assert sent["x_is_pad"].shape == (64, 5)
     source = grain_batches(series, 8, order=ORDERS["elements"], drop_last=False)
     assert source[0]["tokens"].shape == (8, 17)
+
+
+def test_images_of_a_window_have_one_crop(tmp_path: Path) -> None:
+    """They are decoded as by a gather, with the crop and flip of the window's first row."""
+    slab = pack_images(tmp_path, photographs(12, 24, 32))
+    crop = ImageSteps([RandomResizedCrop(8), RandomHorizontalFlip()], crop_boxes=True)
+    resize = ImageSteps([Resize((6, 8))])
+    order = Windows(4, 2, edges="zeros", seed=None)
+    for steps in (crop, resize):
+        batch = next(iter(Loader(slab, 6, order, decode={"image": steps}, prefetch=0)))
+        rows = (batch.rows[:, None] + np.arange(4)).clip(None, 11)
+        expected = slab.gather(rows.reshape(-1), decode={"image": steps})
+        inside = ~batch["is_pad"]
+        assert batch["image"][~inside].max() == 0
+        assert batch.sizes["image"].shape == (6, 4, 2)
+        if steps is resize:
+            pixels = expected["image"].reshape(batch["image"].shape)
+            assert np.array_equal(batch["image"][inside], pixels[inside])
+            continue
+        boxes = slab.gather(batch.rows, decode={"image": crop})["image.boxes"]
+        assert (batch["image.boxes"] == np.where(inside[..., None], boxes[:, None], 0)).all()
+    whole = slab.gather_windows([0, 8], 4, decode={"image": [Decode()]})
+    assert [picture.shape for picture in whole["image"]] == [(24, 32, 3)] * 8
+    shapes = slab.gather_windows(
+        [5], delta_indices={"image": [-2, 0]}, decode={"image": [Resize((6, 8))]}
+    )
+    assert shapes["image"].shape == (1, 2, 6, 8, 3)
+    with pytest.raises(UsageError, match="no zeros"):
+        slab.gather_windows([9], 4, decode={"image": [Decode()]}, edges="zeros")
+    skipping = ImageSteps([Resize((6, 8))], on_error="skip")
+    with pytest.raises(UsageError, match="cannot be skipped"):
+        slab.gather_windows([0], 4, decode={"image": skipping})
 
 
 def test_transforms_take_windows(series: Slab) -> None:
