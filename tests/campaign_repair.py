@@ -15,7 +15,7 @@ import traceback
 from collections import Counter
 from pathlib import Path
 
-from tests.campaigns import say
+from tests.campaigns import publish_counters, say
 from tests.repairs import make_subject, run_round
 
 
@@ -26,12 +26,14 @@ def main() -> int:
     parser.add_argument("--seed", type=int, help="the first round, and no counters of others")
     parser.add_argument("--rounds", type=int, default=sys.maxsize)
     parser.add_argument("--counters", type=Path, default=Path("build/campaign-repair.json"))
+    parser.add_argument("--publish", action="store_true", help="into bench/results/campaigns.json")
     given = parser.parse_args()
     counts = Counter[str]()
     if given.seed is None and given.counters.exists():
         counts.update(json.loads(given.counters.read_text()))
     first = counts["rounds"] if given.seed is None else given.seed
-    until, failed = time.monotonic() + 60 * given.minutes, 0
+    started, failed = time.monotonic(), 0
+    until = started + 60 * given.minutes
     with tempfile.TemporaryDirectory() as temporary:
         subject = make_subject(Path(temporary))
         for number in range(first, first + given.rounds):
@@ -47,6 +49,8 @@ def main() -> int:
                 given.counters.parent.mkdir(exist_ok=True)
                 given.counters.write_text(json.dumps(counts, indent=2) + "\n")
     say(f"{json.dumps(counts, indent=2)}\n{failed} problems")
+    if given.publish and not failed:
+        publish_counters("repair", counts, (time.monotonic() - started) / 60)
     return 1 if failed else 0
 
 

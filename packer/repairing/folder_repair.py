@@ -109,9 +109,10 @@ class FolderRepair:
             self._write_table(scan.table)
 
     def _fill_from_source(self, patches: Mapping[str, Patch]) -> None:
+        names = {patch.file.field.name for patch in patches.values() if patch.left.any()}
         by_field: dict[str, dict[Role, Patch]] = defaultdict(dict)
         for patch in patches.values():
-            if patch.left.any():
+            if patch.file.field.name in names:  # also offsets whose header alone is damaged
                 by_field[patch.file.field.name][patch.file.role] = patch
         if not by_field or self._helpers.source is None:
             return

@@ -111,6 +111,7 @@ class SourceRows:
                 spec
                 for spec in specs
                 if spec.role in patches
+                and patches[spec.role].left.any()
                 and not (
                     expected and spec.by and spec.by in patches and patches[spec.by].left.any()
                 )

@@ -37,6 +37,7 @@ from fieldslab.schemas.errors import (
     SlabChanged,
     UsageError,
 )
+from fieldslab.schemas.fields import Role
 from fieldslab.schemas.folder import get_partial_path
 from fieldslab.schemas.manifest import MANIFEST
 
@@ -96,6 +97,21 @@ def test_offsets_of_many_blocks_are_repaired(tmp_path: Path) -> None:
                 flip(array_path(slab, "s"), 0)
             assert repair(slab, against=tmp_path / "a.parquet").ok
             assert read_content(slab) == content
+
+
+def test_offsets_in_a_file_of_wrong_size_still_tell_rows(subject: Subject, slab: Path) -> None:
+    """Where offsets are right, but their file was cut or grew, values beside them are repaired."""
+    pairs: tuple[tuple[Role, Role], ...] = (
+        ("offsets", "values"),
+        ("points.offsets", "points.values"),
+    )
+    for role, values in pairs:
+        with case(role):
+            flip(array_path(slab, "image", values, shard=1))
+            with array_path(slab, "image", role, shard=1).open("ab") as file:
+                file.write(b"more")
+            assert repair(slab, against=subject.source).ok
+            assert read_content(slab) == subject.content
 
 
 def test_rows_that_were_left_out_are_left_out_again(tmp_path: Path) -> None:
