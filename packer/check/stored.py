@@ -1,6 +1,6 @@
 """Rows of a slab as they are stored, for the packer's own use (`head`, `verify --against`)."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from itertools import pairwise
 from pathlib import Path
@@ -95,10 +95,7 @@ class StoredSlab:
         joined = self.members.categories.get(field.name)
         if joined is None or role == "dictionary":
             return self._tables(0).get_required_array(field, role).read()
-        texts = [name.encode() for name in joined]
-        if role == "categories.values":
-            return np.frombuffer(b"".join(texts), np.uint8)
-        return np.cumsum([0, *map(len, texts)], dtype="<u8")
+        return encode_categories(joined, role)
 
     def locate(self, field: Field, role: Role, row: int, byte: int) -> tuple[Path, int]:
         """Locate the file and offset of a byte of a row's items in an array.
@@ -238,6 +235,14 @@ def join_pieces(pieces: list[StoredRows]) -> StoredRows:
 
 def _count_rows(rows: StoredRows) -> int:
     return len(rows.values if rows.lengths is None else rows.lengths)
+
+
+def encode_categories(names: Sequence[str], role: Role) -> np.ndarray:
+    """Encode the names of categories as an array of a category table."""
+    texts = [name.encode() for name in names]
+    if role == "categories.values":
+        return np.frombuffer(b"".join(texts), np.uint8)
+    return np.cumsum([0, *map(len, texts)], dtype="<u8")
 
 
 def make_null_rows(field: Field, count: int, *, decompressed: bool = True) -> StoredRows:

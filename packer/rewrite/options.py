@@ -68,6 +68,16 @@ class RepackOptions(TypedDict, total=False):
         str | Iterable[str],
         Option(ROWS, "a,b", "Leave these fields out: names or patterns.", (), repeat=True),
     ]
+    remove_unused_categories: Annotated[
+        str | Iterable[str] | None,
+        Option(
+            ROWS,
+            "a,b",
+            "Of these categorical fields, remove the categories that no row has any more: names or "
+            "patterns. Codes of the others change.",
+            repeat=True,
+        ),
+    ]
     shard_size: Annotated[
         str | int | None,
         Option(

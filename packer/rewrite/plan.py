@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -12,6 +12,7 @@ import numpy as np
 
 from fieldslab.packer.check.stored import StoredSlab
 from fieldslab.packer.convert.compress import Compressors
+from fieldslab.packer.rewrite.categories import UsedCategories, find_used_categories
 from fieldslab.packer.rewrite.dictionaries import train_compressors
 from fieldslab.packer.rewrite.options import RepackOptions
 from fieldslab.packer.rewrite.runs import count_rows, cut_runs, list_rows, make_runs
@@ -48,8 +49,8 @@ class RepackPlan:
         The slab that is read, or many as one, and its manifest.
     fields
         The fields that are read, and what each is in the new slab.
-    compressors
-        Of fields that are compressed anew, by name.
+    compressors, categories
+        Of fields that are compressed anew, and of those that lose categories, by name.
     runs
         The rows that are read; see `fieldslab.packer.rewrite.runs`.
     seed
@@ -72,6 +73,7 @@ class RepackPlan:
     source: Manifest
     fields: tuple[tuple[Field, Field], ...]
     compressors: Compressors
+    categories: Mapping[str, UsedCategories]
     runs: np.ndarray
     seed: int | None
     shard_count: int | None
@@ -146,6 +148,7 @@ class RepackPlan:
             slabs=find_slabs(path),
             source=scattered,
             compressors={},
+            categories={},
             fields=tuple((field, new) for field, (_, new) in zip(fields, self.fields, strict=True)),
             key_field=key_field,
             reads_keys=True,
@@ -160,12 +163,12 @@ class RepackPlan:
             hashlib.sha256(self.runs.tobytes()).hexdigest(),
             [self.seed, self.shard_count, self.key_field is not None],
         ]
-        if self.compressors:
+        shared = {name: compressor.dictionary for name, compressor in self.compressors.items()}
+        for name, used in self.categories.items():
+            shared[name] = used.codes.tobytes()
+        if shared:
             content.append(
-                {
-                    name: hashlib.sha256(compressor.dictionary).hexdigest()
-                    for name, compressor in self.compressors.items()
-                }
+                {name: hashlib.sha256(data).hexdigest() for name, data in shared.items()}
             )
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
@@ -257,8 +260,15 @@ def make_repack_plan(
     rows = choose_rows(source, values["rows_file"], values["drop_rows"], matching)
     runs = np.array([[0, source.rows]], np.int64) if rows is None else make_runs(rows)
     compressors = {} if slab is None else train_compressors(slab, chosen, runs)
-    fields = tuple(_rename_files(chosen))
-    plan = RepackPlan(slabs, source, fields, compressors, runs, values["shuffle"], None)
+    removing, categories = values["remove_unused_categories"], {}
+    if slab is not None and removing:
+        for field in choose_fields(chosen, removing, ()):
+            categories[field.name] = find_used_categories(slab, field, runs)
+    fields = tuple(
+        (field, categories[field.name].describe(new) if field.name in categories else new)
+        for field, new in _rename_files(chosen)
+    )
+    plan = RepackPlan(slabs, source, fields, compressors, categories, runs, values["shuffle"], None)
     return replace(plan, shard_count=_count_shards(plan, values["shard_size"]))
 
 

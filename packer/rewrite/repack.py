@@ -13,7 +13,7 @@ import msgspec
 import numpy as np
 from msgspec.structs import replace
 
-from fieldslab.packer.check.stored import StoredSlab
+from fieldslab.packer.check.stored import StoredSlab, encode_categories
 from fieldslab.packer.commands.text_format import format_size
 from fieldslab.packer.definition import add_options, fill_defaults
 from fieldslab.packer.outputs.find_output import (
@@ -225,6 +225,7 @@ def write_repacked_shards(
         content=plan.source.id,
         fields=plan.fields,
         compressors=plan.compressors,
+        categories=plan.categories,
         row_bytes=plan.row_bytes,
         seed=plan.seed,
         key_field=plan.key_field,
@@ -278,6 +279,8 @@ def make_repacked_manifest(
         def read_items(field: Field, role: Role) -> np.ndarray:
             if role == "dictionary" and field.name in plan.compressors:
                 return np.frombuffer(plan.compressors[field.name].dictionary, np.uint8)
+            if field.name in plan.categories:
+                return encode_categories(plan.categories[field.name].names, role)
             return stored.read_table(old_fields[field.name], role)
 
         return make_checked_manifest(

@@ -1,6 +1,6 @@
 """Shards of a slab that is written again: read rows of another slab, sort them, write them."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -13,6 +13,7 @@ from fieldslab.packer.convert.compress import Compressors
 from fieldslab.packer.convert.fieldplan import ConvertedRows
 from fieldslab.packer.outputs.slab_output import Attempts
 from fieldslab.packer.pack_options import Progress
+from fieldslab.packer.rewrite.categories import UsedCategories
 from fieldslab.packer.rewrite.runs import count_rows, group_runs, list_rows
 from fieldslab.packer.rewrite.shuffle import compute_shuffle_keys
 from fieldslab.packer.unions.source_slabs import SourceSlabs
@@ -51,8 +52,8 @@ class RepackWork:
         The slab that is read, or many as one, and its id.
     fields
         The fields that are read, and what each is in the slab that is written.
-    compressors
-        Of the fields that are compressed anew, by name.
+    compressors, categories
+        Of the fields that are compressed anew, and of those that lose categories, by name.
     row_bytes
         Mean bytes of a row.
     seed
@@ -68,6 +69,7 @@ class RepackWork:
     content: str
     fields: tuple[tuple[Field, Field], ...]
     compressors: Compressors
+    categories: Mapping[str, UsedCategories]
     row_bytes: int
     seed: int | None
     key_field: Field | None
@@ -145,6 +147,10 @@ class RepackWork:
 
     def _convert(self, columns: list[StoredRows], rows: np.ndarray) -> list[ConvertedRows]:
         fields = [new for _, new in self.fields]
+        for index, field in enumerate(fields):
+            used = self.categories.get(field.name)
+            if used is not None:
+                columns[index] = columns[index]._replace(values=used.convert(columns[index].values))
         converted = [
             _make_converted(field, column, len(rows), is_stored=field.name not in self.compressors)
             for field, column in zip(fields, columns, strict=False)

@@ -307,6 +307,7 @@ def test_too_little_space_is_told_first(tmp_path: Path) -> None:
         manifest,
         ((manifest.fields[0],) * 2,),
         {},
+        {},
         np.array([[0, huge]]),
         None,
         1,
@@ -482,6 +483,7 @@ def test_deleted_rows_leave_no_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyP
             "bytes": pa.array([text.encode() for text in texts], pa.binary()),
             "list": [secret.tolist() if deleted else [1, 2] for deleted in is_deleted],
             "number": np.where(is_deleted, secret[0], 7),
+            "person": pa.array([text.ljust(130) for text in texts]).dictionary_encode(),
         }
     )
     source, out = tmp_path / "a.slab", tmp_path / "out.slab"
@@ -503,10 +505,15 @@ def test_deleted_rows_leave_no_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyP
         {"drop_rows": forgotten},
         {"drop_rows": forgotten, "shuffle": 1, "force": True},
         {"where": "number == 7", "force": True},
+        {"drop_rows": forgotten, "shard_size": "20K", "force": True},
     ]
+    assert load_manifest(source).fields[-1].table is not None
     for options in choices:
+        options["remove_unused_categories"] = "person"
         repack(source, out, **options)
         assert verify(out).ok
+        people = open_slab(out).to_arrow()["person"].to_pylist()
+        assert {person.strip() for person in people} == set(texts[1::2])
         assert len(open_slab(out)) == 300
         assert count_marks(out) == [0] * 4, options
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.slab", "out.slab"]
