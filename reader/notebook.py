@@ -40,14 +40,16 @@ def format_batch(
     shown_rows = rows[:ROWS].tolist()
     lines = []
     for name in list(values)[:FIELDS]:
-        mask = valid.get(name)
+        mask, column = valid.get(name), values[name]
+        # Of windows, the first row of each where rows differ in length.
+        step = 1 if isinstance(column, tuple) else len(column) // max(len(rows), 1)
         cells = [
             "null"
-            if mask is not None and not mask[place]
-            else _format_gathered_value(values[name], place, name in images)
+            if mask is not None and not np.any(mask[place])
+            else _format_gathered_value(column, place * step, name in images)
             for place in range(len(shown_rows))
         ]
-        lines.append([_format_text(name), _format_text(_describe_type(values[name])), *cells])
+        lines.append([_format_text(name), _format_text(_describe_type(column)), *cells])
     title = f"Batch({len(rows):,} rows)"
     return _format_table(title, [f"row {row}" for row in shown_rows], lines, len(values))
 

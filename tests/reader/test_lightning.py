@@ -17,7 +17,7 @@ from tests.forking import run_python
 from tests.slabs import ragged, write_slab
 from torch.utils.data import DataLoader
 
-from fieldslab.reader import Loader, Sequential, Shuffled, TokenBudget, open_slab
+from fieldslab.reader import Loader, Sequential, Shuffled, TokenBudget, Windows, open_slab
 from fieldslab.reader.torch import SlabDataset, TensorBatch, collate
 from fieldslab.schemas.errors import NotASlab, UsageError
 
@@ -289,6 +289,17 @@ def test_sequential_training_is_possible(path: Path, tmp_path: Path) -> None:
     module = SlabDataModule(train=path, batch_size=BATCH, order=Sequential())
     trainer(tmp_path, max_epochs=1).fit(model, module)
     assert [row for _, rows, _ in model.seen for row in rows] == list(range(ROWS))
+
+
+def test_windows_are_validated_as_they_are_stored(path: Path) -> None:
+    """Validation takes the windows of training, in sequence."""
+    from fieldslab.reader.lightning import SlabDataModule
+
+    module = SlabDataModule(path, path, batch_size=4, order=Windows(10, 10))
+    (first, *_), (stored, *_) = module.train_dataloader(), module.val_dataloader()
+    assert first["x"].shape == stored["x"].shape == (4, 10, 3)
+    assert stored["id"].tolist() == np.arange(40).reshape(4, 10).tolist()
+    module.teardown()
 
 
 def test_an_order_may_decide_how_many_rows_a_batch_has(tmp_path: Path) -> None:

@@ -150,6 +150,14 @@ def test_edges_are_filled(series: Slab) -> None:
     assert (whole["x"].tolist(), whole["is_pad"].tolist()) == ([[299] * 3], [[False, True, True]])
 
 
+def test_notebooks_show_windows(slab: Slab) -> None:
+    """Where rows differ in length, the first of each window."""
+    html = slab.gather_windows([1, 7], 2)._repr_html_()
+    assert "Batch(2 rows)" in html
+    assert "row 7: größe" in html
+    assert "row 2: größe" not in html
+
+
 def test_padded_rows_are_null(slab: Slab) -> None:
     """With zeros, padded rows are not valid; with the nearest row, they are as valid as that."""
     score = [
