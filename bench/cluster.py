@@ -1,11 +1,13 @@
 """What packing on a cluster costs beside packing on one machine, on two and four nodes of a core.
 
 Run as a program: `python -m fieldslab.bench.cluster [--quick] [--json FILE]`. The cluster is Ray's
-own, with all nodes on this machine: it measures the engine, not networks. Four things:
+own, with all nodes on this machine: it measures the engine, not networks. Five things:
 
 - photographs packed by the engine `ray`, beside as many processes; the cluster is up already;
 - the driver's time for a task, of 10,000 tasks that do nothing;
 - how many shards are packed again when a node is killed half-way;
+- photographs packed straight to a bucket, beside a directory, and beside a directory whose files
+  obstore alone then puts into the bucket; the server is moto, which is not fast;
 - from the measured rates, a simulation of 50 TB on 64 machines.
 """
 
@@ -25,6 +27,7 @@ from typing import Any, NamedTuple
 from fieldslab.bench import clustermodel
 from fieldslab.bench.machine import Watch, load_in_words
 from fieldslab.bench.pack import photographs
+from fieldslab.bench.remote.servers import run_s3, upload
 from fieldslab.bench.timing import interleave, program, ratio
 from fieldslab.packer import pack
 from fieldslab.packer.pack_options import Progress
@@ -142,12 +145,62 @@ def measure_recovery(folder: Path, cluster: Any, count: int) -> dict[str, float]
     return {"tasks": count, "begun_again": len(begun) - count, "of_the_node": 1}
 
 
+def measure_bucket(folder: Path, size: int, rounds: int) -> dict[str, Any]:
+    """Pack photographs to a directory and to a bucket of a server on this machine."""
+    import obstore as library
+
+    obstore: Any = library
+    source, slab = folder / "source.parquet", folder / "out.slab"
+    if not source.exists():
+        photographs(source, size, 16)
+    with run_s3() as port:
+        upload(folder / "nothing", port, "bench")
+        options = {"endpoint": f"http://127.0.0.1:{port}", "region": "us-east-1"}
+        options |= {"access_key_id": "bench", "secret_access_key": "bench"}
+        bucket = obstore.store.S3Store(
+            "bench", **options, client_options={"allow_http": True, "timeout": "600s"}
+        )
+        written = 0
+
+        def pack_to(place: Path | str, **more: Any) -> None:
+            nonlocal written
+            shutil.rmtree(slab, ignore_errors=True)
+            written = pack(source, place, shard_size=size // 16, **more).bytes
+
+        def empty() -> None:
+            for batch in obstore.list(bucket):
+                obstore.delete(bucket, [info["path"] for info in batch])
+
+        def pack_to_bucket() -> None:
+            pack_to("s3://bench/out.slab", storage_options=options, scratch=folder)
+            empty()
+
+        def pack_and_put() -> None:
+            pack_to(slab)
+            for path in sorted(slab.rglob("*.npy")):
+                obstore.put(bucket, str(path.relative_to(folder)), path)
+            empty()
+
+        ways = {"directory": lambda: pack_to(slab), "bucket": pack_to_bucket, "put": pack_and_put}
+        seconds = interleave(ways, rounds)
+    shutil.rmtree(slab, ignore_errors=True)
+    return {
+        "gb": written / 1e9,
+        "bucket_bytes_s": written / median(seconds["bucket"]),
+        "beside_directory": ratio(seconds["bucket"], seconds["directory"]),
+        "beside_directory_and_put": ratio(seconds["bucket"], seconds["put"]),
+    }
+
+
 def run(quick: bool = False) -> dict[str, Any]:
     """Measure everything and print it; the result is ready for JSON."""
     size, rounds, count = (GIB // 4, 3, 2000) if quick else (4 * GIB, 3, 10_000)
     overhead, watch = {}, Watch()
     with tempfile.TemporaryDirectory(prefix="fieldslab-bench-") as name:
         folder = Path(name)
+        (folder / "to a bucket").mkdir()
+        bucket = measure_bucket(folder / "to a bucket", min(size, GIB), rounds)
+        shutil.rmtree(folder / "to a bucket")
         for nodes in (4, 2):
             watch.look(1)
             with start_cluster(nodes) as cluster:
@@ -163,6 +216,11 @@ def run(quick: bool = False) -> dict[str, Any]:
         print(f"photographs, {gigabytes:.1f} GB, ray / --jobs {nodes}: {result['ratio']}")
     print(f"a task of {count:,}: {tasks['ms']:.2f} ms, driver {tasks['processor_ms']:.2f} ms")
     print(f"a node killed half-way: {recovery['begun_again']} of {recovery['tasks']} tasks again")
+    print(
+        f"to a bucket, {bucket['gb']:.1f} GB, {bucket['bucket_bytes_s'] / 1e6:.0f} MB/s: "
+        f"{bucket['beside_directory']} of a directory, {bucket['beside_directory_and_put']} of a "
+        "directory and obstore"
+    )
     scenarios = {}
     for label, cluster_ in clustermodel.list_scenarios(core, tasks["ms"] / 1e3).items():
         outcome = clustermodel.simulate(cluster_)
@@ -180,6 +238,7 @@ def run(quick: bool = False) -> dict[str, Any]:
         "overhead": overhead,
         "tasks": tasks,
         "recovery": recovery,
+        "bucket": bucket,
         "model": scenarios,
     }
 
