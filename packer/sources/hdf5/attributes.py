@@ -7,6 +7,7 @@ from typing import Any
 
 import h5py
 import numpy as np
+from h5py import h5a
 
 MOST_BYTES = 16 * 1024
 """An attribute whose JSON is longer is left out, and its type kept in its place."""
@@ -24,7 +25,7 @@ def read_attributes(thing: Any) -> dict[str, Any]:
     cannot be read, {"left_out": why} stands in its place.
     """
     attributes: dict[str, Any] = {}
-    for name in thing.attrs:
+    for name in thing.attrs if h5a.get_num_attrs(thing.id) else ():
         try:
             kind = thing.attrs.get_id(name).dtype
             if h5py.check_ref_dtype(kind) is not None or name in _REFERENCES:

@@ -7,6 +7,7 @@ from typing import Any
 import h5py
 import numpy as np
 import pyarrow as pa
+from h5py import h5a
 
 from fieldslab.packer.sources.hdf5.elements import Element, TypeRefusal
 from fieldslab.packer.sources.hdf5.types import HDF5Column
@@ -34,6 +35,8 @@ _PHANTOM = "This is a netCDF dimension but not a netCDF variable"
 def read_text_attribute(thing: Any, name: str) -> str | None:
     """Read a text attribute; None where there is none."""
     try:
+        if not h5a.exists(thing.id, name.encode()):  # ten times as fast as `get`
+            return None
         value = thing.attrs.get(name)
     except (OSError, RuntimeError, TypeError, ValueError, KeyError):
         return None

@@ -75,15 +75,16 @@ def describe_unwritten(opened: h5d.DatasetID, dataset: Dataset, rows: int) -> st
     """Describe rows among the first `rows` that were never written; None if all were."""
     if not rows or not prod(dataset.row_shape) or _is_stored_elsewhere(opened):
         return None
-    fill = _describe_fill_value(opened)
     if not dataset.chunks:
         if opened.get_storage_size():
             return None
+        fill = _describe_fill_value(opened)
         return f"{dataset.name} in {dataset.file}: no data was ever written; it reads as {fill}"
     expected = ceil(rows / dataset.chunks[0]) * _count_chunks_per_row(dataset)
     written = opened.get_num_chunks()
     if written >= expected:
         return None
+    fill = _describe_fill_value(opened)
     text = (
         f"{dataset.name} in {dataset.file}: {expected - written:,} of {expected:,} chunks were "
         f"never written and read as {fill}"

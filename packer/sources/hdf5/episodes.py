@@ -4,13 +4,14 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from os.path import commonpath, dirname, relpath, splitext
+from os.path import basename, commonpath, dirname, relpath, splitext
 from typing import Any
 
 from fieldslab.schemas.errors import UsageError
 from fieldslab.schemas.optiontext import mark_option
 
 FILES = "files"
+_EPISODE_NAME = re.compile(r"(.*[-_. ])?(episode|demo|traj|trajectory|rollout)[-_. ]?[0-9]+")
 
 
 @dataclass(frozen=True)
@@ -76,6 +77,17 @@ def parse_episode_rules(
             f"{mark_option('episodes', FILES)} if each file is an episode.",
         )
     return EpisodeRules(groups, tuple(names), drop_extra_step, rows_attr)
+
+
+def describe_likely_episodes(paths: Sequence[str]) -> list[str]:
+    """Warn that files are called as episodes are, and packed as if they were one."""
+    names = [splitext(basename(path))[0].lower() for path in paths]
+    if len(names) < 2 or not all(map(_EPISODE_NAME.fullmatch, names)):
+        return []
+    return [
+        f"{len(names):,} files are named as episodes: the option `episodes`, with the value "
+        f"`{FILES}`, adds the number, steps and name of each"
+    ]
 
 
 def make_natural_key(text: str) -> tuple[Any, ...]:

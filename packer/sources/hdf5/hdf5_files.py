@@ -16,7 +16,9 @@ from fieldslab.schemas.errors import (
 )
 from fieldslab.schemas.optiontext import mark_option
 
-SUFFIXES = (".h5", ".hdf5", ".hdf", ".he5", ".h5py", ".h5ad", ".mat", ".nc", ".nc4", ".nxs")
+SUFFIXES = (".h5", ".hdf5", ".hdf", ".he5", ".h5py", ".h5ad", ".nc", ".nc4", ".nxs")
+_NAMED_SUFFIXES = (*SUFFIXES, ".mat")
+"""Those of files that are named: folders of images have annotations of MATLAB, which stay out."""
 MAGIC = b"\x89HDF\r\n\x1a\n"
 
 
@@ -34,7 +36,7 @@ def looks_like_hdf5(path: str) -> bool:
 
     Raises OSError where the disk fails.
     """
-    if path.lower().endswith(SUFFIXES):
+    if path.lower().endswith(_NAMED_SUFFIXES):
         return True
     if not os.path.isfile(path):  # a pipe would block forever
         return False

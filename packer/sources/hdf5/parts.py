@@ -278,6 +278,11 @@ def collect_warnings(scans: Sequence[FileScan]) -> list[str]:
             f"files differ in the attributes {', '.join(differing)}: those of "
             f"{scans[0].file.path} are kept"
         )
+    if any(dataset.is_matlab and not dataset.axis for dataset in scans[0].datasets):
+        warnings.append(
+            "MATLAB stores axes in reverse order: rows are those of its last dimension. The option "
+            "`rows_axis` takes those of its first one"
+        )
     return list(dict.fromkeys(warnings))
 
 

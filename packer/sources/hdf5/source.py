@@ -10,6 +10,7 @@ from fieldslab.packer.source import SAMPLE_ROWS, Source, Unit
 from fieldslab.packer.sources.hdf5.episode_columns import EpisodeColumn, make_episode_columns
 from fieldslab.packer.sources.hdf5.episodes import (
     EpisodeRules,
+    describe_likely_episodes,
     make_natural_key,
     parse_episode_rules,
 )
@@ -139,11 +140,8 @@ class HDF5Source(Source):
         self.schema, self.hints = describe_columns(self._columns, self._added)
         self.attributes = scans[0].attributes
         self._scan_warnings = [*collect_warnings(scans), *_name_clashes(self.schema, self._added)]
-        if any(dataset.is_matlab and not dataset.axis for dataset in scans[0].datasets):
-            self._scan_warnings.append(
-                "MATLAB stores axes in reverse order: rows are those of its last dimension. The "
-                "option `rows_axis` takes those of its first one"
-            )
+        if rules is None:
+            self._scan_warnings += describe_likely_episodes(files)
         self.warnings = self._scan_warnings
         self._sampled: dict[Key, float] = {}
         self._spare: OpenFiles | None = None

@@ -201,6 +201,16 @@ def test_other_formats_of_the_same_name(tmp_path: Path) -> None:
         assert text in str(caught.value.hint)
 
 
+def test_matlab_in_folders_of_images(tmp_path: Path) -> None:
+    """Annotations of MATLAB do not keep a folder of images from being packed; a glob finds them."""
+    (tmp_path / "a").mkdir()
+    picture = Path(__file__).parents[3] / "golden" / "images" / "tiny.png"
+    (tmp_path / "a" / "one.png").write_bytes(picture.read_bytes())
+    write_matlab(tmp_path / "a" / "labels.mat", x=("double", np.ones((4, 2))))
+    assert find_source(str(tmp_path / "a")).name == "images"
+    assert find_source(str(tmp_path / "a" / "*.mat")).name == "hdf5"
+
+
 def test_more_than_32_bits(tmp_path: Path) -> None:
     """Rows beyond 2**31 and bytes beyond 4 GiB are found; most of these files is never written."""
     rows = 2**31 + 9

@@ -187,6 +187,8 @@ def test_robomimic(tmp_path: Path) -> None:
 def test_files_as_episodes(tmp_path: Path) -> None:
     """With `files`, each file is an episode, in the order of their numbers."""
     folder = write_aloha(tmp_path / "aloha", LENGTHS)
+    proposed = " ".join(pack(folder, tmp_path / "joined").warnings)
+    assert "12 files are named as episodes: the option `episodes`" in proposed
     settings = {"episodes": "files", "episode_attrs": ["seed"]}
     packed = pack(folder, tmp_path / "slab", settings=settings, shard_size=1)
     assert len(packed.manifest.shards) == len(LENGTHS)
