@@ -186,7 +186,10 @@ class Padding(NamedTuple):
 
 
 class Failure(NamedTuple):
-    """An image that could not be decoded: its field, its row as in `Batch.rows`, and why."""
+    """An image that could not be decoded, or a damaged value: its field, row and why.
+
+    The row is as in `Batch.rows`, if it was not left out.
+    """
 
     field: str
     row: int
@@ -209,7 +212,8 @@ class Batch(Mapping[str, Any]):
     sizes
         Height and width of stored images in pixels, by name of the field: uint32[rows, 2].
     failures
-        Images that could not be decoded. They were filled, or left out with their rows.
+        Images that could not be decoded, and values that are damaged. They were filled, or left
+        out with their rows.
     visits
         Numbers that tell visits of a row in an epoch apart: int64[rows], 0 for a row that comes
         once. None where nothing is random. See `Order.visits`.
@@ -251,6 +255,10 @@ class Batch(Mapping[str, Any]):
         return self is other
 
     __hash__ = object.__hash__
+
+    def replace(self, name: str, values: Values) -> None:
+        """Put other values in the place of a field's, before anybody has the batch."""
+        self._columns[name] = values
 
     @property
     def nbytes(self) -> int:

@@ -103,11 +103,13 @@ class ElementWindows:
             return Batch(starts, {self._name: values}, {}, {}, visits=visits)
 
         if storage.mirrors is None:
-            return gather()
+            return storage.changes.read(gather)
         from fieldslab.reader.absent import read_mirrored_elements
 
         runs = pieces.locations, pieces.counts
-        return read_mirrored_elements(storage, stored, *runs, self._part_bytes, gather)
+        return storage.changes.read(
+            lambda: read_mirrored_elements(storage, stored, *runs, self._part_bytes, gather)
+        )
 
     def _find_element(self, row: int, parts: int) -> int:
         """Find the first element of a row of the slab, or the number of all behind the last."""

@@ -2,9 +2,10 @@
 
 import os
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal
 
 from fieldslab.reader.interpreters import check_interpreter
+from fieldslab.reader.quarantine import make_quarantine
 from fieldslab.reader.slab import Slab
 from fieldslab.reader.slab_storage import Storage
 from fieldslab.schemas.unions.open_members import Places, open_members
@@ -20,6 +21,8 @@ def open_slab(
     cache_limit: str | int | None = None,
     storage_options: Mapping[str, Any] | None = None,
     cache_shared: bool = False,
+    on_damage: Literal["raise", "skip", "fill"] = "raise",
+    max_damaged: float = 0.001,
 ) -> Slab:
     """Open a slab, or many as one. Only manifests are read, so the time does not depend on rows.
 
@@ -60,6 +63,14 @@ def open_slab(
         For obstore, which reads URLs, beside what the environment says, as by AWS_REGION.
     cache_shared
         Allow a `cache_dir` that anybody may write into.
+    on_damage
+        What batches do with rows that do not match their digests, or that the disk cannot read.
+        "raise" the error, "skip" these rows in all fields, so that a batch has fewer rows, or
+        "fill" them: with zeros, nothing, -1 for categories, and null where a field may be. Images
+        that are decoded get the `fill` of `ImageSteps`. `Batch.failures` names rows and fields, and
+        `Loader.stats()` counts them. Single rows, columns and addresses raise in any case.
+    max_damaged
+        The share of all rows that may be damaged; with more, the error is raised.
 
     Raises
     ------
@@ -76,6 +87,7 @@ def open_slab(
         The cache directory is full, or cannot be written.
     """
     check_interpreter()
+    quarantine = make_quarantine(on_damage, max_damaged)
     slabs = open_members(
         path,
         missing=missing,
@@ -85,4 +97,4 @@ def open_slab(
         storage_options=storage_options,
         cache_shared=cache_shared,
     )
-    return Slab(Storage(slabs, verify), range(slabs.manifest.rows))
+    return Slab(Storage(slabs, verify, quarantine), range(slabs.manifest.rows))

@@ -166,7 +166,7 @@ class Selectable:
         from fieldslab.reader.reading import read_batch
 
         numbers = np.arange(rows.start, rows.stop)
-        return read_batch(self._storage, self._view, numbers, names, self._storage.pool)
+        return read_batch(self._storage, self._view, numbers, names, self._storage.pool, exact=True)
 
     def _read_values(self, rows: range, names: list[str]) -> "dict[str, Values]":
         """Read rows of this view: in place where one shard has them, else gathered."""

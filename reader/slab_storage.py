@@ -14,6 +14,7 @@ from fieldslab.reader.batch import make_unknown_field_error
 from fieldslab.reader.buffers import Pool
 from fieldslab.reader.conversion import cast_field, check_cast
 from fieldslab.reader.member_rows import MemberRows
+from fieldslab.reader.quarantine import Quarantine
 from fieldslab.reader.rows import ShardDirectory
 from fieldslab.reader.stored.changes import Changes
 from fieldslab.reader.stored.evictions import Evictions
@@ -22,6 +23,7 @@ from fieldslab.reader.stored.marks import SharedMarks
 from fieldslab.reader.stored.mirrors import Mirrors
 from fieldslab.reader.stored.shards import Shards
 from fieldslab.reader.views import View
+from fieldslab.schemas.access import Folder
 from fieldslab.schemas.errors import UsageError
 from fieldslab.schemas.fields import Field
 from fieldslab.schemas.unions.members import Members
@@ -38,8 +40,10 @@ _Result = TypeVar("_Result")
 class Storage:
     """What is behind a slab. Nothing but the manifest is read before a field is first used."""
 
-    def __init__(self, slabs: Members, verify: bool) -> None:
+    def __init__(self, slabs: Members, verify: bool, quarantine: Quarantine | None = None) -> None:
+        """`quarantine` is what `make_quarantine` made."""
         self.slabs = slabs
+        self.quarantine = quarantine
         self.dtypes: Mapping[str, str] = {}
         self.manifest = manifest = slabs.manifest
         remote = any(files.mirror is not None for files in slabs.files)
@@ -104,7 +108,11 @@ class Storage:
 
     def join(self, other: "Storage") -> "Storage":
         """Join both into one. Raises UsageError where they do not fit together."""
-        return Storage(join_members(self.slabs, other.slabs), self.verify or other.verify)
+        verify = self.verify or other.verify
+        quarantine = self.quarantine or other.quarantine
+        return Storage(
+            join_members(self.slabs, other.slabs), verify, quarantine and quarantine.renew()
+        )
 
     # The kernels import numba, which takes half a second: the first gather pays for it.
 
@@ -134,13 +142,20 @@ class Storage:
         """Bytes that mirrors may take; None for a local slab, or without a limit."""
         return None if self.mirrors is None else self.mirrors.limit
 
+    def get_folder(self, shard: int) -> Folder:
+        """Return the folder of a shard."""
+        return self._shards.get_folder(shard)
+
     def check_field_name(self, name: str) -> None:
         """Raise UnknownField if there is no field of this name."""
         if name not in self.fields:
             raise make_unknown_field_error(name, self.fields)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return reopen_storage, (to_plain(self.slabs), self.verify)
+        policy = (
+            None if self.quarantine is None else (self.quarantine.policy, self.quarantine.limit)
+        )
+        return reopen_storage, (to_plain(self.slabs), self.verify, policy)
 
     def after_fork(self) -> None:
         """Replace the lock in a forked child; the maps are as good there."""
@@ -164,6 +179,7 @@ class CastStorage(Storage):
         self.directory = storage.directory
         self.pool, self.mirrors = storage.pool, storage.mirrors
         self.evictions, self.changes = storage.evictions, storage.changes
+        self.quarantine, self._shards = storage.quarantine, storage._shards
         self.dtypes = check_cast(dtypes, storage.fields)
         for name in self.dtypes:
             if name in storage.slabs.codes:
@@ -193,6 +209,8 @@ class CastStorage(Storage):
         return CastStorage(self._uncast, {**self.dtypes, **dtypes})
 
 
-def reopen_storage(places: tuple[Any, ...], verify: bool) -> Storage:
+def reopen_storage(
+    places: tuple[Any, ...], verify: bool, policy: tuple[str, float] | None = None
+) -> Storage:
     """Open again what was pickled. Raises what `open_slab` raises, and SlabReplaced."""
-    return Storage(open_plain(*places), verify)
+    return Storage(open_plain(*places), verify, None if policy is None else Quarantine(*policy))

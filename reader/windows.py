@@ -238,13 +238,16 @@ class RowWindows:
             return Batch(starts, columns, valid, sizes, failures, visits)
 
         if storage.mirrors is None or not parts:
-            return gather()
+            return storage.changes.read(gather)
         from fieldslab.reader.absent import read_mirrored_rows
         from fieldslab.reader.copying import RowLocations
 
         located = [pieces.locate_rows() for _, pieces, _ in parts]
         rows = RowLocations(*map(np.concatenate, zip(*located, strict=True)))
-        return read_mirrored_rows(storage, names, rows, tuple(images), gather)
+        decoded = tuple(images)
+        return storage.changes.read(
+            lambda: read_mirrored_rows(storage, names, rows, decoded, gather)
+        )
 
     @cached_property
     def _bounds(self) -> "Bounds":

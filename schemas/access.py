@@ -279,8 +279,15 @@ class ArrayReader:
         except OSError as error:
             with self.open():  # tells if the file was cut off
                 pass
-            field, offset = self.file.field.name, HEADER + block * BLOCK
-            raise make_unreadable_error(error, self.path, field=field, offset=offset) from error
+            start = block * BLOCK
+            rows = self.folder.find_rows(self.file, start, start + data.nbytes)
+            raise make_unreadable_error(
+                error,
+                self.path,
+                field=self.file.field.name,
+                offset=HEADER + start,
+                row=None if rows is None else f"{rows[0]}..{rows[1]}",
+            ) from error
 
     def load_digests(self) -> np.ndarray:
         """Return the expected digests of its blocks, uint64[blocks]. Raises DamagedArray."""

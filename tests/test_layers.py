@@ -30,7 +30,7 @@ ROOMS = (
     ("stored",),
     ("copying",),
     ("gather",),
-    ("addresses", "pieces"),
+    ("addresses", "pieces", "quarantine"),
     ("slab_storage",),
     ("absent",),
     ("draws",),

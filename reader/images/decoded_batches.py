@@ -11,6 +11,7 @@ from fieldslab.reader.decoders.decoder import MEANINGS, Status
 from fieldslab.reader.draws.visits import make_draw_numbers
 from fieldslab.reader.images.decoding import DecodedImages, decode_images
 from fieldslab.reader.images.steps import ImageSteps
+from fieldslab.reader.quarantine import NOTHING, Moved, blank_rows
 from fieldslab.reader.slab_storage import Storage
 from fieldslab.reader.stored.maps import map_keeper
 from fieldslab.reader.views import View, find_stored_rows
@@ -27,6 +28,7 @@ def gather_images(
     memory: Allocator,
     visits: np.ndarray,
     lap: Callable[[str], None] = lambda stage: None,
+    moved: Moved = NOTHING,
 ) -> Batch:
     """Gather fields of rows, some of them decoded.
 
@@ -40,6 +42,8 @@ def gather_images(
         Numbers that tell the visits of a row apart, for what is drawn: int64[n].
     lap
         Is called after each stage with its name.
+    moved
+        Which rows are damaged, and are filled as if they were null.
 
     Raises what `decode_images` and `gather` raise.
     """
@@ -49,7 +53,15 @@ def gather_images(
     with map_keeper.hold():  # decoders read images where they lie in the map
         decoded = {
             name: decode_images(
-                storage.load_field(name), each, locations, rows, drawn, epoch, memory, pool
+                storage.load_field(name),
+                each,
+                moved.places.get(name, locations),
+                rows,
+                drawn,
+                epoch,
+                memory,
+                pool,
+                moved.damaged.get(name),
             )
             for name, each in images.items()
         }
@@ -67,17 +79,22 @@ def gather_images(
             numbers[keep],
             RowLocations(locations.shards[keep], locations.in_shard[keep]),
         )
-        visits = visits[keep]
+        visits, moved = visits[keep], moved.select(keep)
         decoded = {name: each.select_rows(keep) for name, each in decoded.items()}
     lap("decode")
     others = [storage.load_field(name) for name in names if name not in images]
-    columns = storage.gather(others, locations, memory, 1)
+    columns = moved.gather(storage.gather, others, locations, memory)
     values: dict[str, Values] = {}
     for name in names:
         values[name] = decoded[name].values if name in decoded else columns.values[name]
+    for name in decoded:
+        if not storage.fields[name].nullable:  # what is damaged is null here, but has no mask
+            decoded[name] = decoded[name]._replace(valid=None)
     add_sizes_and_masks(decoded, values, columns.valid, columns.sizes)
     lap("gather")
-    return Batch(numbers, values, columns.valid, columns.sizes, failures, visits)
+    batch = Batch(numbers, values, columns.valid, columns.sizes, failures, visits)
+    blank_rows(batch, moved.damaged, storage.fields, images)
+    return batch
 
 
 def add_sizes_and_masks(

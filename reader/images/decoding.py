@@ -85,6 +85,7 @@ def decode_images(
     epoch: int,
     memory: Allocator,
     pool: Pool,
+    damaged: np.ndarray | None = None,
 ) -> DecodedImages:
     """Decode the images of some rows.
 
@@ -98,6 +99,8 @@ def decode_images(
         What boxes and flips are drawn by, with seed and epoch: uint64[n]; see `make_draw_numbers`.
     memory, pool
         Where the values go, and what is needed on the way.
+    damaged
+        Which are treated as null: see `find_images`.
 
     Raises
     ------
@@ -109,7 +112,7 @@ def decode_images(
     DamagedArray
         The slab's files are not what pack wrote.
     """
-    stored_images = find_images(stored, locations, pool)
+    stored_images = find_images(stored, locations, pool, damaged)
     encoded, name = stored_images.images, stored.field.name
     _measure_unknown_sizes(encoded, stored_images.valid)
     orientations = np.ones(len(rows), np.uint8)

@@ -28,10 +28,15 @@ class FoundImages(NamedTuple):
     valid: np.ndarray | None
 
 
-def find_images(stored: StoredField, locations: RowLocations, pool: Pool) -> FoundImages:
+def find_images(
+    stored: StoredField,
+    locations: RowLocations,
+    pool: Pool,
+    damaged: np.ndarray | None = None,
+) -> FoundImages:
     """Find the images of rows, and all that is stored beside them, within `map_keeper.hold()`.
 
-    Raises DamagedArray.
+    Those where `damaged`, bool[n], is true are null, whatever lies there. Raises DamagedArray.
     """
     field, count = stored.field, len(locations.in_shard)
     starts, lengths = find_addresses(stored, locations, pool)
@@ -53,6 +58,9 @@ def find_images(stored: StoredField, locations: RowLocations, pool: Pool) -> Fou
     valid = (
         None if stored.valid is None else gather_validity(stored.valid, locations, pool, field.name)
     )
+    if damaged is not None:
+        valid = ~damaged if valid is None else valid & ~damaged
+        sizes[damaged] = 0
     every = field.index or 0
     return FoundImages(EncodedImages(starts, lengths, sizes, codes, points, counts, every), valid)
 

@@ -18,6 +18,7 @@ from fieldslab.reader.reading import read_batch
 from fieldslab.reader.rows import check_rows
 from fieldslab.reader.slab import Slab
 from fieldslab.reader.stored.sizes import count_stored_bytes
+from fieldslab.schemas.errors import DamagedArray
 
 STRETCH = 4096
 """Positions whose rows are computed at once: for one small batch, it takes as long as to gather."""
@@ -117,7 +118,10 @@ class Preparation:
             watch.record_stage("read ahead")
         rows, sizes = self._compute_neighbouring_rows(indexes)
         watch.record_stage("order")
-        batches = split_batch(self._gather_batch(rows, watch), sizes)
+        together = self._gather_batch(rows, watch)
+        if together.failures:  # rows may be missing: batches are made one by one then
+            raise DamagedArray(together.failures[0].reason)
+        batches = split_batch(together, sizes)
         self._compare_files_at_end(indexes[-1])
         stages: dict[str, float] = {}  # of each batch the same: its part of the group's
         results = []

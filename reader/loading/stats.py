@@ -63,7 +63,8 @@ class Stats:
     batches, rows, bytes
         What was handed over; bytes as gathered or decoded, before transforms.
     failures
-        Images that could not be decoded, and were filled or left out.
+        Images that could not be decoded, and values that are damaged (`open_slab(on_damage=...)`):
+        they were filled or left out.
     seconds
         From the start of the epoch to the last batch handed over.
     wait_seconds, wait_percent
@@ -137,7 +138,7 @@ class Stats:
                 f"{self.tokens:,} tokens; of batches, {self.padding_percent:.1f} % is padding"
             )
         if self.failures:
-            lines.insert(1, f"{self.failures:,} images could not be decoded")
+            lines.insert(1, f"{self.failures:,} images could not be decoded, or values are damaged")
         return "\n".join(lines)
 
 

@@ -9,7 +9,7 @@ import numpy as np
 from fieldslab.reader.rowfiles import check_bounds, digest_array, open_row_file
 from fieldslab.reader.rows import check_rows
 from fieldslab.reader.slab import Slab
-from fieldslab.schemas.errors import UsageError
+from fieldslab.schemas.errors import DamagedArray, UsageError
 
 CHUNK = 1 << 20
 """Rows whose values are looked at together."""
@@ -157,6 +157,9 @@ def name_values(slab: Slab, field: str, values: np.ndarray) -> list[str]:
 def _read_chunks(slab: Slab, name: str) -> Iterator[tuple[int, np.ndarray]]:
     for first in range(0, len(slab), CHUNK):
         batch = slab.gather(range(first, min(first + CHUNK, len(slab))), [name])
+        if batch.failures:
+            failure = batch.failures[0]
+            raise DamagedArray(failure.reason, file=slab.path, field=name, row=failure.row)
         valid = batch.valid.get(name)
         if valid is not None and not valid.all():
             raise UsageError(
