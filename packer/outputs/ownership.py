@@ -18,7 +18,7 @@ def check_writable(store: Store) -> None:
     """Raise OutputDenied for a store that can only be read."""
     if not store.can_write:
         raise OutputDenied(
-            "a web server can only be read",
+            "web servers and the Hugging Face Hub can only be read",
             file=store.url,
             hint="Write to a bucket or a directory.",
         )

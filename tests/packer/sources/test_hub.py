@@ -15,7 +15,7 @@ from tests.naming import case
 from tests.packer.packing import ROOT, content
 from tests.servers.hub import HubServer, run_hub_server
 
-from fieldslab.packer import pack
+from fieldslab.packer import copy_slab, pack
 from fieldslab.packer.pack_options import PackOptions
 from fieldslab.packer.parts.packing import finish_parts, pack_part
 from fieldslab.packer.parts.part_number import parse_part
@@ -79,6 +79,15 @@ def test_the_slab_is_that_of_files(tmp_path: Path, folder: Path, hub: HubServer)
             remote = pack(URL + path, tmp_path / f"remote-{number}", **options)
             assert content(remote.path) == content(expected.path)
             assert TOKEN not in (remote.path / "manifest.json").read_text()
+
+
+def test_slabs(tmp_path: Path, folder: Path, hub: HubServer) -> None:
+    """A slab in a dataset is copied and verified as from any other place, but not written."""
+    packed = pack(folder / "data", folder / "slabs" / "a.slab")
+    copied = copy_slab(f"{URL}/slabs/a.slab", tmp_path / "a.slab")
+    assert (copied.id, content(tmp_path / "a.slab")) == (packed.manifest.id, content(packed.path))
+    with pytest.raises(OutputDenied):
+        copy_slab(packed.path, f"{URL}/slabs/b.slab")
 
 
 def test_parts(tmp_path: Path, folder: Path, hub: HubServer) -> None:
