@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from fieldslab.packer.check.arrow_rows import read_column
 from fieldslab.packer.check.stored import StoredSlab
 from fieldslab.packer.shard_rows import SHARDS_KEY, ShardRows, encode_shards
 from fieldslab.schemas.arrow_arrays import ArrowMaker, make_schema, split_rows
@@ -132,7 +133,7 @@ def _read_groups(
             chosen = rows[start:stop] - part.start
         batch = pa.RecordBatch.from_arrays(
             [
-                _read_column(slab, field, maker, part)
+                read_column(slab, field, maker, part)
                 for field, maker in zip(fields, makers, strict=True)
             ],
             schema=schema,
@@ -144,11 +145,3 @@ def _read_groups(
             batches, size = [], 0
     if batches:
         yield pa.Table.from_batches(batches, schema)
-
-
-def _read_column(slab: StoredSlab, field: Field, maker: ArrowMaker, rows: range) -> pa.Array:
-    stored = slab.read(field, rows.start, rows.stop)
-    offsets = None
-    if stored.lengths is not None:
-        offsets = np.concatenate([[0], np.cumsum(stored.lengths)])
-    return maker.convert(stored.values, offsets, stored.valid)

@@ -43,7 +43,7 @@ class ArrowMaker:
         self._categories = None
         if categories is not None:
             self._categories = pa.array(list(categories), pa.large_string())
-        self.type = _find_type(field)
+        self.type = find_type(field)
 
     def convert(
         self, values: np.ndarray, offsets: np.ndarray | None, valid: np.ndarray | None
@@ -156,7 +156,8 @@ def widen_bfloat16(values: np.ndarray) -> np.ndarray:
     return (values.astype(np.uint32) << 16).view(np.float32)
 
 
-def _find_type(field: Field) -> "pa.DataType":
+def find_type(field: Field) -> "pa.DataType":
+    """Find the Arrow type of the rows of a field."""
     import pyarrow as pa
 
     if field.kind == "categorical":

@@ -3,19 +3,20 @@
 from collections.abc import Iterator
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
+from msgspec.structs import replace
 
-from fieldslab.packer.check.stored import StoredRows, StoredSlab
+from fieldslab.packer.check.arrow_rows import read_column
+from fieldslab.packer.check.stored import StoredSlab
 from fieldslab.packer.source import ColumnHint, Source, Unit
+from fieldslab.schemas.arrow_arrays import ArrowMaker, find_type
 from fieldslab.schemas.errors import SourceChanged, UsageError
-from fieldslab.schemas.fields import Field
+from fieldslab.schemas.fields import DtypeName, Field, Logical
 from fieldslab.schemas.folder import open_slab_files
 from fieldslab.schemas.manifest import decode_manifest, encode_manifest
 from fieldslab.schemas.optiontext import mark_option
 
-_JSON = pa.json_(pa.large_string())
-_BYTES = {"text": pa.large_string(), "binary": pa.large_binary(), "image": pa.large_binary()}
+_REPACK = "Write such rows to a slab first: fieldslab repack --rows-file, or repack() of all slabs."
 
 
 class SlabSource(Source):
@@ -30,27 +31,27 @@ class SlabSource(Source):
 
         Raises UsageError for several paths, and for rows of a slab that are not consecutive.
         """
-        if isinstance(data, list) and len(data) != 1:
-            raise UsageError("a slab is one directory", found=", ".join(map(str, data)))
+        many = data if isinstance(data, list) else data.storage.slabs.names
+        if len(many) != 1:
+            raise UsageError(
+                "one slab is packed at a time", found=", ".join(map(str, many)), hint=_REPACK
+            )
         self._path = str(data[0] if isinstance(data, list) else data.path)
         self._slab: StoredSlab | None = None
         manifest = self._manifest = self._open_slab().manifest
-        self._rows = range(manifest.rows)
+        rows: Any = range(manifest.rows)
         if not isinstance(data, list):
-            self._rows = data.view
+            rows = data.view
             if data.manifest.id != manifest.id:
                 raise SourceChanged(
                     "the slab was packed again since it was opened", file=self._path
                 )
-        if self._rows.step != 1:
-            raise UsageError(
-                "the rows are not consecutive",
-                found=repr(self._rows),
-                hint="Slice the slab without a step.",
-            )
+        if not isinstance(rows, range) or rows.step != 1:
+            raise UsageError("the rows are not consecutive", found=repr(rows), hint=_REPACK)
+        self._rows = rows
         fields = manifest.fields
         self.schema = pa.schema(
-            [(field.name, self._make_type(field), field.nullable) for field in fields]
+            [(field.name, find_type(_make_plain(field)), field.nullable) for field in fields]
         )
         self.hints = {index: _make_hint(field) for index, field in enumerate(manifest.fields)}
         self.attributes = manifest.attributes
@@ -70,11 +71,15 @@ class SlabSource(Source):
         if slab.manifest.id != self._manifest.id:
             raise SourceChanged("the slab was packed again while it was read", file=self._path)
         fields = [slab.manifest.fields[column] for column in columns]
+        makers = [self._make_maker(field) for field in fields]
         chosen = pa.schema([self.schema.field(column) for column in columns])
         step = max(1, batch_bytes * (stop - start) // max(unit.bytes or 0, 1))
         for first in range(start, stop, step):
             last = min(first + step, stop)
-            arrays = [self._make_array(field, slab.read(field, first, last)) for field in fields]
+            arrays = [
+                read_column(slab, field, maker, range(first, last))
+                for field, maker in zip(fields, makers, strict=True)
+            ]
             yield pa.RecordBatch.from_arrays(arrays, schema=chosen)
 
     def fingerprint(self) -> list[dict[str, Any]]:
@@ -99,68 +104,24 @@ class SlabSource(Source):
                 yield Unit(name, stop - start, total, (start, stop), file=self._path)
             first += shard.rows
 
-    def _make_type(self, field: Field) -> pa.DataType:
-        if field.kind == "categorical":
-            return pa.dictionary(
-                pa.int32(), pa.large_string(), bool(field.attributes.get("ordered"))
-            )
-        if field.logical is not None and field.logical.type == "json":
-            return _JSON
-        if field.kind in _BYTES:
-            return _BYTES[field.kind]
-        kind = _find_element_type(field)
-        for size in reversed(field.shape):
-            kind = pa.list_(kind, size)
-        return pa.large_list(kind) if field.kind == "ragged" else kind
-
-    def _make_array(self, field: Field, rows: StoredRows) -> pa.Array:
-        """Stored rows as an Arrow array of the field's type."""
-        hidden = None if rows.valid is None else ~rows.valid
-        if field.kind == "categorical":
-            codes = pa.array(rows.values.astype(np.int32), mask=hidden)
-            texts = pa.array(self._open_slab().read_categories(field), pa.large_string())
-            return pa.DictionaryArray.from_arrays(
-                codes, texts, ordered=self._make_type(field).ordered
-            )
-        if field.variable:
-            assert rows.lengths is not None
-            offsets = pa.array(np.concatenate([[0], np.cumsum(rows.lengths)]), pa.int64())
-            if field.kind == "ragged":
-                values = _make_elements(field, rows.values)
-                mask = None if hidden is None else pa.array(hidden)
-                return pa.LargeListArray.from_arrays(offsets, values, mask=mask)
-            mask = None if hidden is None else pa.array(rows.valid).buffers()[1]
-            content = pa.py_buffer(np.ascontiguousarray(rows.values))
-            kind = _BYTES[field.kind]
-            buffers = [mask, offsets.buffers()[1], content]
-            array = pa.Array.from_buffers(kind, len(rows.lengths), buffers)
-            if self._make_type(field) == _JSON:
-                return pa.ExtensionArray.from_storage(_JSON, array)
-            return array
-        array = _make_elements(field, rows.values)
-        if hidden is None:
-            return array
-        mask = pa.array(rows.valid).buffers()[1]
-        children = [array.flatten()] if field.shape else None
-        buffers = [mask] if field.shape else [mask, array.buffers()[1]]
-        return pa.Array.from_buffers(array.type, len(array), buffers, children=children)
+    def _make_maker(self, field: Field) -> ArrowMaker:
+        slab, is_categorical = self._open_slab(), field.kind == "categorical"
+        return ArrowMaker(
+            _make_plain(field), slab.read_categories(field) if is_categorical else None
+        )
 
 
-def _find_element_type(field: Field) -> pa.DataType:
-    storage = field.storage
-    if storage.kind == "c":
-        return pa.binary(storage.itemsize)
-    return pa.uint8() if storage.kind == "b" else pa.from_numpy_dtype(storage)
-
-
-def _make_elements(field: Field, values: np.ndarray) -> pa.Array:
-    """Make an Arrow array whose rows are nested lists of fixed size."""
-    flat = np.ascontiguousarray(values).reshape(-1)
-    kind = _find_element_type(field)
-    array = pa.Array.from_buffers(kind, len(flat), [None, pa.py_buffer(flat)])
-    for size in reversed(field.shape):
-        array = pa.FixedSizeListArray.from_arrays(array, size)
-    return array
+def _make_plain(field: Field) -> Field:
+    """Make a field whose column has the stored values: the hint says what they stand for."""
+    if field.kind in ("text", "categorical"):
+        return field
+    if field.kind in ("binary", "image"):
+        return Field(name=field.name, stem=field.stem, kind="binary")
+    if field.storage.kind == "c":
+        shape, logical = (*field.shape, field.storage.itemsize), Logical("bytes")
+        return replace(field, dtype="uint8", shape=shape, logical=logical)
+    dtype: DtypeName = "uint8" if field.dtype == "bool" else field.dtype
+    return replace(field, dtype=dtype, logical=None)
 
 
 def _make_hint(field: Field) -> ColumnHint:

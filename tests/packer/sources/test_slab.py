@@ -88,5 +88,8 @@ def test_parts_of_a_slab(tmp_path: Path) -> None:
     back = Readback(tmp_path / "two")
     assert list(back.fields) == ["x"]
     assert back.values("x").tolist() == list(range(9, 16))
-    with pytest.raises(UsageError, match="not consecutive"):
-        pack(slab[::2], tmp_path / "three")
+    for view in (slab[::2], slab.where("x > 50")):
+        with pytest.raises(UsageError, match=r"not consecutive.*repack"):
+            pack(view, tmp_path / "three")
+    with pytest.raises(UsageError, match=r"one slab.*repack"):
+        pack(slab + slab, tmp_path / "three")
