@@ -34,6 +34,7 @@ from fieldslab.bench.peers.children import Child, Refusal, interpreter, python_p
 from fieldslab.bench.peers.source import Workload, save
 from fieldslab.bench.photographs import repeated_photographs
 from fieldslab.bench.readme import RESULTS, publish
+from fieldslab.bench.remote.large import SHARDS, write_large_manifest
 from fieldslab.bench.remote.servers import (
     SlowNetwork,
     find_nginx,
@@ -58,10 +59,12 @@ PROCESSES, WORKERS = 4, 8
 PATIENCE = 60.0
 """Seconds that an epoch may take; then that is reported."""
 PEERS = ("LitData", "MosaicML Streaming", "Lance")
+OPENING = f"opening {SHARDS:,} shards at 20 ms"
 MARKS = {
     f"{USUAL_NETWORK}: first epoch / obstore alone": "at least 0.8",
     f"{USUAL_NETWORK}: bytes fetched / bytes used": "at most 1.1",
     "second epoch, whole mirror / local slab": "at least 0.97",
+    f"{OPENING}: s": "at most 0.5",
     f"{PROCESSES} processes on one cache: bytes fetched / bytes of the slab": "at most 1.1",
     f"{WORKERS} workers on one cache: bytes fetched / bytes of the slab": "at most 1.1",
 }
@@ -209,6 +212,19 @@ def measure_second_epoch(bench: Bench, local: Path) -> dict[str, Any]:
     return {"second epoch, whole mirror / local slab": ratio(seconds["mirror"], seconds["local"])}
 
 
+def measure_opening(bench: Bench, local: Path) -> dict[str, Any]:
+    """Measure opening a slab of 10 TB."""
+    large = bench.folder / "large.slab"
+    write_large_manifest(local, large)
+    url = f"{bench.network.address}/{large.name}"
+    rounds = [bench.read("opening", url, USUAL, BANDWIDTH) for _ in bench.take_turns(10)]
+    return {
+        f"{OPENING}: s": spread([each["seconds"] for each in rounds]),
+        f"{OPENING}: requests": spread([each["requests"] for each in rounds]),
+        f"{OPENING}: MB": spread([each["fetched"] / 1e6 for each in rounds]),
+    }
+
+
 def make_epochs(loader: Loader) -> Callable[[], None]:
     """Read an epoch with each call."""
 
@@ -317,6 +333,7 @@ def run(quick: bool = False) -> dict[str, Any]:
             parts: list[Callable[[], dict[str, Any]]] = [
                 lambda: measure_epochs(bench, local),
                 lambda: measure_second_epoch(bench, local),
+                lambda: measure_opening(bench, local),
                 lambda: measure_limit(bench, local, stored),
                 lambda: measure_sharing(bench, local, stored),
                 lambda: measure_s3(bench, save_photographs(folder / "less", 48 * MIB)),

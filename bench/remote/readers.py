@@ -63,6 +63,14 @@ def read_slab(url: str, cache: str, **options: Any) -> Iterator[int]:
             yield sum(batch[name].nbytes for name in batch)
 
 
+def read_manifest(url: str, cache: str, **options: Any) -> Iterator[int]:
+    """Open a slab, and read nothing of it."""
+    from fieldslab.reader import open_slab
+
+    yield 0
+    yield len(open_slab(url, cache_dir=cache))
+
+
 def read_slab_workers(url: str, cache: str, **options: Any) -> Iterator[int]:
     """Load an epoch with a DataLoader whose workers share one mirror."""
     import torch
@@ -149,6 +157,7 @@ def read_lance(url: str, cache: str, **options: Any) -> Iterator[int]:
 READERS: dict[str, Callable[..., Iterator[int]]] = {
     "obstore": read_obstore,
     "fieldslab": read_slab,
+    "opening": read_manifest,
     "workers": read_slab_workers,
     "LitData": read_litdata,
     "MosaicML Streaming": read_mds,

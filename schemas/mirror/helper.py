@@ -40,6 +40,8 @@ _THREADS = 64
 _PATIENCE = 0.5
 _WATCH = 0.25
 """Seconds between looks at whether the parent lives, and at whether mirrors are whole."""
+_SWITCH, _USUAL_SWITCH = 0.0005, sys.getswitchinterval()
+"""Seconds until who waits for the interpreter gets it: while modules are imported, and later."""
 _COLLECT = 50_000
 """Objects between two runs of the collector: it would look at all requests under way, often."""
 
@@ -144,6 +146,7 @@ def _create_session(store: Store, content: bytes, request: Attach) -> "Session":
 def _load_session_class() -> "type[Session]":
     from fieldslab.schemas.mirror.session import Session  # numpy, and much of fieldslab
 
+    sys.setswitchinterval(_USUAL_SWITCH)
     gc.freeze()
     return Session
 
@@ -184,6 +187,7 @@ def main(descriptor: int, parent: int) -> None:
     """Serve until the other end of the connection closes."""
     gc.freeze()
     gc.set_threshold(_COLLECT)
+    sys.setswitchinterval(_SWITCH)
     connection = socket.socket(fileno=descriptor)
     connection.setblocking(False)
     try:
