@@ -1,7 +1,8 @@
 """Slabs that lie elsewhere, in worker processes of PyTorch and in Grain."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import Any
 
 import grain
 import numpy as np
@@ -10,7 +11,7 @@ from tests.servers.web import WebServer
 from tests.slabs import write_slab
 from torch.utils.data import DataLoader
 
-from fieldslab.reader import open_slab
+from fieldslab.reader import Slab, open_slab
 from fieldslab.reader.grain import grain_batches
 from fieldslab.reader.torch import SlabDataset, collate
 from fieldslab.schemas.arrays import HEADER
@@ -34,20 +35,46 @@ def test_workers_fetch_each_extent_once(server: WebServer, tmp_path: Path) -> No
     slab = open_slab(server.url, cache_dir=tmp_path / "cache")
     server.latency = 0.005
     for shuffle in (True, False):
-        loader = DataLoader(
-            SlabDataset(slab),
-            batch_size=16,
-            shuffle=shuffle,
-            num_workers=2,
-            collate_fn=collate,
-            multiprocessing_context="fork",
-        )
-        seen = []
-        for batch in loader:
-            rows = batch["y"].numpy()
-            assert np.array_equal(batch["x"].numpy(), VALUES[rows])
-            seen += rows.tolist()
-        assert sorted(seen) == list(range(ROWS))
+        check_epoch(make_loader(slab, "fork", shuffle=shuffle))
+    check_requests(server)
+
+
+def test_workers_that_open_the_slab_again_share_its_mirror(
+    server: WebServer, tmp_path: Path
+) -> None:
+    """Workers by spawn and forkserver, at the same time, fetch each extent once together."""
+    slab = open_slab(server.url, cache_dir=tmp_path / "cache")
+    server.latency = 0.005
+    epochs = [iter(make_loader(slab, method, workers=1)) for method in ("spawn", "forkserver")]
+    for epoch in epochs:
+        check_epoch(epoch)
+    check_requests(server)
+
+
+def make_loader(slab: Slab, method: str, *, workers: int = 2, shuffle: bool = True) -> Any:
+    """Make a DataLoader whose workers are started by a method."""
+    return DataLoader(
+        SlabDataset(slab),
+        batch_size=16,
+        shuffle=shuffle,
+        num_workers=workers,
+        collate_fn=collate,
+        multiprocessing_context=method,
+    )
+
+
+def check_epoch(batches: Iterable[Any]) -> None:
+    """Compare each row with what was written; each comes once."""
+    seen = []
+    for batch in batches:
+        rows = batch["y"].numpy()
+        assert np.array_equal(batch["x"].numpy(), VALUES[rows])
+        seen += rows.tolist()
+    assert sorted(seen) == list(range(ROWS))
+
+
+def check_requests(server: WebServer) -> None:
+    """See that all of the values were fetched, and nothing twice."""
     assert server.folder is not None
     for path in server.folder.rglob("*.values.npy"):
         key = path.relative_to(server.folder).as_posix()

@@ -1,5 +1,6 @@
 """Cache directories that are full, or that others may change; manifests that lie."""
 
+import json
 import os
 import shutil
 import subprocess
@@ -23,6 +24,7 @@ from fieldslab.schemas.errors import (
     UsageError,
 )
 from fieldslab.schemas.folder import load_manifest
+from fieldslab.schemas.manifest import SEAL, make_seal
 
 VALUES = np.random.default_rng(0).integers(0, 256, (600, 10_000), np.uint8)
 
@@ -99,6 +101,24 @@ def test_manifests_that_lie_reserve_nothing(
                 open_slab(f"{server.url}/{liar.name}", cache_dir=cache).gather([0])
             files = [path.stat() for path in cache.rglob("*") if path.is_file()]
             assert sum(info.st_blocks * 512 for info in files) < 2**20
+
+
+def test_manifests_that_lead_elsewhere_are_refused(
+    source: Path, tmp_path: Path, serve: Callable[..., WebServer]
+) -> None:
+    """Names of a server's manifest are no paths: nothing else is asked for, or written anywhere."""
+    server, manifest = serve(source), source / "manifest.json"
+    body = manifest.read_bytes().rpartition(SEAL)[0]
+    first = open_slab(server.url, cache_dir=tmp_path / "first")  # one helper for all
+    for stem in ("00-../../x", "/etc/x", "00-/x", "..", "00-x\0", "00-\\x", "00-\n", "", "00-.."):
+        lying = body.replace(b'"stem": "00-x"', b'"stem": ' + json.dumps(stem).encode())
+        assert lying != body
+        manifest.write_bytes(lying + make_seal(lying))
+        with case(stem), pytest.raises(DamagedManifest, match="stem"):
+            open_slab(server.url, cache_dir=tmp_path / "cache").gather([0])
+    assert {request.key for request in server.requests} == {"manifest.json"}
+    assert len(first) == 600
+    assert sorted(os.listdir(tmp_path / "cache")) == ["fieldslab-cache.json", "room"]
 
 
 def test_what_others_could_change_is_refused(
