@@ -177,6 +177,9 @@ def _find_pieces(
             run: Any = np.int64(1)
             if inside == row:
                 run = min(min(stop, high), end) - row
+            elif count >= room:  # only counted: all rows beyond at once
+                run = (min(low, stop) if row < low else stop) - row
+                count += run - 1
             if count < room:
                 out[0, count] = shard
                 out[1, count] = inside - begin

@@ -26,6 +26,7 @@ Edges = Literal["repeat", "zeros"]
 """What stands in place of rows that a window has beyond its run: the nearest row, or zeros."""
 Indices = range | tuple[int, ...]
 """Rows of a window, counted from its start: a range of neighbours, or others that ascend."""
+_MOST_ROWS = 2**40
 _ZERO, _ONE = np.zeros(1, np.int64), np.ones(1, np.int64)
 
 
@@ -83,9 +84,17 @@ class WindowShape:
         self.delta_indices = {
             name: _check_indices(name, indices) for name, indices in (delta_indices or {}).items()
         }
+        self.check_size("length", self.length or 1)
         # Those of other fields are 0 alone.
         self.first = min([0, *(indices[0] for indices in self.delta_indices.values())])
         self.last = max([(length or 1) - 1, *(ind[-1] for ind in self.delta_indices.values())])
+
+    @staticmethod
+    def check_size(name: str, rows: int) -> int:
+        """Return a number of rows. Raises UsageError for so many that sums would leave int64."""
+        if abs(rows) > _MOST_ROWS:
+            raise UsageError(f"`{name}` is too large", expected=f"up to {_MOST_ROWS}", found=rows)
+        return rows
 
     def find_indices(self, name: str) -> Indices | None:
         """Find the indices of a field; None where it has the row at 0 alone."""
@@ -316,6 +325,7 @@ def _check_indices(name: str, indices: Any) -> Indices:
             found=repr(indices),
         )
     gaps, ascending = np.diff(numbers), tuple(numbers.tolist())
+    WindowShape.check_size("delta_indices", max(ascending, key=abs))
     if (gaps <= 0).any():
         raise UsageError("`delta_indices` must ascend", field=name, found=repr(indices))
     return ascending if (gaps > 1).any() else range(ascending[0], ascending[-1] + 1)

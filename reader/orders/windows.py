@@ -68,7 +68,7 @@ class Windows(Order):
         seed: int | None = 0,
     ) -> None:
         self.shape = WindowShape(length, delta_indices)
-        self.stride = check_integer("stride", stride, least=1)
+        self.stride = self.shape.check_size("stride", check_integer("stride", stride, least=1))
         if edges not in _EDGES:
             raise UsageError("unknown `edges`", expected=", ".join(_EDGES), found=edges)
         if of is not None and (length is None or within is not None or edges != "drop"):
