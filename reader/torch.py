@@ -29,7 +29,8 @@ import fieldslab.reader.gather  # noqa: F401  # so that forked workers inherit t
 from fieldslab.reader.draws.visits import Visit
 from fieldslab.reader.images.steps import check_decode_option
 from fieldslab.reader.loading.chain import TransformChain, check_transforms
-from fieldslab.reader.row_samples import Samples
+from fieldslab.reader.orders.windows import Windows, WindowSamples
+from fieldslab.reader.row_samples import SampledSlab, Samples
 from fieldslab.reader.rows import Rows, check_integer
 from fieldslab.reader.slab import Slab, check_slab
 from fieldslab.reader.tensor_batch import Jagged, TensorBatch, ToTensors
@@ -61,6 +62,9 @@ class SlabDataset(Dataset[dict[str, Any]]):
     With `transforms`, each batch is transformed as by a `Loader` with output="torch": functions
     get tensors, and those that take `rng` draw by `seed`, `epoch`, row and visit. An item is then
     a batch of one row, transformed, and of that the row.
+
+    With `windows`, an item is a window, and the dataset has as many as an epoch of that order.
+    They are numbered as they are stored: a sampler shuffles them.
     """
 
     def __init__(
@@ -70,13 +74,22 @@ class SlabDataset(Dataset[dict[str, Any]]):
         decode: Mapping[str, Any] | None = None,
         transforms: Sequence[Callable[..., Mapping[str, Any]]] = (),
         seed: int = 0,
+        windows: Windows | None = None,
     ) -> None:
         """Take names of fields: all if not given. Raises UnknownField, UsageError."""
         check_slab(slab)
         self.slab = slab
+        self.samples: SampledSlab = slab
         self.fields = slab.names(fields)
+        if windows is not None:
+            self.samples = chosen = WindowSamples(slab, windows)
+            self.fields = chosen.choose_fields(fields)
         self.decode = check_decode_option(decode, slab.fields, self.fields)
-        gathered = {name: slab.fields[name] for name in self.fields}
+        if windows is not None and self.decode:
+            from fieldslab.reader.images.decoded_windows import check_window_steps  # kernels
+
+            check_window_steps(self.decode)
+        gathered = {name: self.samples.fields[name] for name in self.fields}
         self.transforms = check_transforms(gathered, self.decode, transforms)
         self.seed = check_integer("seed", seed)
         self._epoch = torch.zeros((), dtype=torch.int64).share_memory_()  # type: ignore[no-untyped-call]
@@ -91,7 +104,7 @@ class SlabDataset(Dataset[dict[str, Any]]):
         self._epoch.fill_(check_integer("epoch", epoch, least=0))
 
     def __len__(self) -> int:
-        return len(self.slab)
+        return len(self.samples)
 
     def __getitem__(self, row: int) -> dict[str, Any]:
         """One row. Raises RowOutOfRange."""
@@ -100,11 +113,11 @@ class SlabDataset(Dataset[dict[str, Any]]):
     def __getitems__(self, rows: Rows) -> Samples:
         """Return many rows, which are read when they are used."""
         chain = None
-        if self.transforms:
+        if self.transforms or self.samples is not self.slab:
             convert = ToTensors(self.slab.fields, False, self.decode)
             memory = self.slab.storage.pool
             chain = TransformChain(self.transforms, self.seed, self.slab.view, memory, convert)
-        return Samples(self.slab, rows, self.fields, self.decode, self.epoch, chain=chain)
+        return Samples(self.samples, rows, self.fields, self.decode, self.epoch, chain=chain)
 
 
 class CountingSampler(Sampler[Any]):

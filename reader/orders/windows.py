@@ -5,10 +5,12 @@ from typing import Any, Literal
 
 import numpy as np
 
+from fieldslab.reader.batch import Batch
 from fieldslab.reader.elements import ElementWindows
+from fieldslab.reader.images.steps import ImageSteps
 from fieldslab.reader.orders.order import Order, shuffle_positions
 from fieldslab.reader.orders.unattached import make_unattached_error
-from fieldslab.reader.rows import check_integer
+from fieldslab.reader.rows import Rows, check_integer, check_rows, wrap_rows
 from fieldslab.reader.runs import Runs
 from fieldslab.reader.slab import Slab
 from fieldslab.reader.windowed import choose_element_field, resolve_runs
@@ -122,6 +124,47 @@ class Windows(Order):
         return f"Windows({', '.join(options)})"
 
 
+class WindowSamples:
+    """The windows of a slab as rows, for `Samples`: window 0, 1 and so on, as they are stored.
+
+    Attributes
+    ----------
+    fields
+        The fields of a batch, as they are in it.
+    """
+
+    def __init__(self, slab: Slab, order: Windows) -> None:
+        """Raises UnknownField, UsageError."""
+        self._slab = slab
+        self._attached = order.in_sequence().attach(slab)
+        self.fields = self._attached.windows.fields
+
+    def choose_fields(self, fields: Sequence[str] | None) -> list[str]:
+        """Choose fields, all for None. Raises UnknownField, UsageError."""
+        return list(self._attached.choose_fields(self._slab, fields))
+
+    def gather(
+        self,
+        rows: Rows,
+        fields: Sequence[str] | None = None,
+        *,
+        decode: Mapping[str, ImageSteps] | None = None,
+        epoch: int = 0,
+        visits: Any = None,
+    ) -> Batch:
+        """Gather windows by their numbers; see `Slab.gather`."""
+        numbers = wrap_rows(check_rows(rows, len(self)), len(self))
+        starts, names = self._attached.find_starts(numbers), self.choose_fields(fields)
+        memory = self._slab.storage.pool
+        return self._attached.windows.read(starts, names, memory, 1, visits, decode, epoch)
+
+    def __len__(self) -> int:
+        return self._attached.length(len(self._slab))
+
+    def __getitem__(self, name: str) -> Any:
+        raise UsageError("windows have no columns", field=name)
+
+
 class AttachedWindows(Order):
     """A `Windows` order together with the runs of one slab.
 
@@ -159,14 +202,17 @@ class AttachedWindows(Order):
 
     def rows(self, epoch: int, start: int, stop: int, total: int) -> np.ndarray:
         """See `Order`."""
-        order = self._order
-        numbers = np.arange(start, stop, dtype=np.int64)
-        if order.seed is not None:
-            key = order.seed, epoch
-            numbers = shuffle_positions("windows", key, start, stop, self.length(total))
+        seed = self._order.seed
+        if seed is None:
+            return self.find_starts(np.arange(start, stop, dtype=np.int64))
+        numbers = shuffle_positions("windows", (seed, epoch), start, stop, self.length(total))
+        return self.find_starts(numbers)
+
+    def find_starts(self, numbers: np.ndarray) -> np.ndarray:
+        """Find where windows start, by their numbers as they are stored: int64[n] in and out."""
         runs = np.searchsorted(self._ends, numbers, side="right")
         starts: np.ndarray = self._runs.starts[runs] + self._first
-        starts += (numbers - self._begins[runs]) * order.stride
+        starts += (numbers - self._begins[runs]) * self._order.stride
         return starts
 
     def length(self, total: int) -> int:

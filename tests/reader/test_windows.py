@@ -7,10 +7,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from tests.naming import case
 from tests.reader.conftest import ROWS, Example
 from tests.reader.images.packing import pack_images, photographs
 from tests.slabs import array_path, categorical, flip, poke, ragged, redigest, write_slab
+from torch.utils.data import DataLoader
 
 from fieldslab.reader import (
     Batch,
@@ -30,6 +32,7 @@ from fieldslab.reader import (
     open_slab,
 )
 from fieldslab.reader.grain import grain_batches
+from fieldslab.reader.torch import SlabDataset, collate
 from fieldslab.schemas.episodes import Episodes
 from fieldslab.schemas.errors import DamagedArray, RowOutOfRange, UnknownField, UsageError
 
@@ -362,6 +365,44 @@ def test_images_of_a_window_have_one_crop(tmp_path: Path) -> None:
     skipping = ImageSteps([Resize((6, 8))], on_error="skip")
     with pytest.raises(UsageError, match="cannot be skipped"):
         slab.gather_windows([0], 4, decode={"image": skipping})
+
+
+def test_a_dataset_has_windows_for_a_dataloader(series: Slab, tmp_path: Path) -> None:
+    """Each comes once, with what a sampler wants of it; an item is one window."""
+    for name in ("rows", "deltas", "elements"):
+        order = ORDERS[name]
+        fields = None if order.of else ["x", "state", "tokens"]
+        dataset = pickle.loads(pickle.dumps(SlabDataset(series, fields, windows=order)))
+        attached = order.in_sequence().attach(series)
+        starts = attached.rows(0, 0, attached.length(ROWS), ROWS)
+        assert len(dataset) == len(starts)
+        loader = DataLoader(dataset, 64, shuffle=True, collate_fn=collate)
+        batches = list(loader)
+        assert sorted(torch.cat([batch.rows for batch in batches]).tolist()) == starts.tolist()
+        field = order.of or "x"
+        rows = batches[0].rows.numpy()
+        expected = attached.windows.read(rows, dataset.fields, series.storage.pool)[field]
+        assert batches[0][field].tolist() == expected.tolist()
+        assert dataset[3][field].tolist() == series_values(series, order, starts[3])
+    slab = pack_images(tmp_path, photographs(6, 24, 32))
+    images = SlabDataset(slab, ["image"], {"image": [Resize((6, 8))]}, windows=Windows(3))
+    assert next(iter(DataLoader(images, 2, collate_fn=collate)))["image"].shape == (2, 3, 6, 8, 3)
+    assert images[-1]["image"].shape == (3, 6, 8, 3)
+    with pytest.raises(RowOutOfRange):
+        images[4]
+    with pytest.raises(UsageError, match="one field"):
+        SlabDataset(series, ["x"], windows=ORDERS["elements"])
+
+
+def series_values(series: Slab, order: Windows, start: int) -> list[Any]:
+    """Values of the field `x`, or of the elements, in one window."""
+    shape = order.shape
+    if order.of:
+        batch = series.gather_windows([start], shape.length, of=order.of)
+        return list(batch[order.of][0].tolist())
+    indices = shape.find_indices("x")
+    assert indices is not None
+    return [int(start) + index for index in indices]
 
 
 def test_transforms_take_windows(series: Slab) -> None:
