@@ -138,7 +138,7 @@ class Slab(Tabular, Windowed):
         DamagedArray
             The slab's files are not what pack wrote.
         SlabReplaced, Unreadable
-            The slab was removed since it was opened; the disk fails.
+            The slab was removed or changed since it was opened; the disk fails.
         """
         if isinstance(key, str):
             return Column(self._storage, self._storage.load_field(key), self._view)
@@ -154,7 +154,12 @@ class Slab(Tabular, Windowed):
         shard, place = storage.directory.find_shard(row)
         fields, load = storage.fields, storage.load_field
         if storage.evictions is None:
-            return {name: load(name).read_row(shard, place) for name in fields}
+            changes = storage.changes
+            if changes.traced is None:
+                changes.check()
+            values = {name: load(name).read_row(shard, place) for name in fields}
+            changes.check()
+            return values
         return storage.read(
             list(fields),
             [shard],

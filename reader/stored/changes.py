@@ -25,6 +25,11 @@ class Changes:
 
     Before, the handler of SIGBUS must be in front of those that others put there, as PyTorch does
     in workers and `faulthandler.enable` anywhere. After, no page may have been replaced.
+
+    Attributes
+    ----------
+    traced
+        Whether `faulthandler` was enabled at the last look; None where `check` must come first.
     """
 
     def __init__(self, files: Sequence[SlabFiles], stored: Mapping[str, StoredField]) -> None:
@@ -38,11 +43,11 @@ class Changes:
 
     def after_fork(self) -> None:
         """Look for other handlers before the next read."""
-        self._traced: bool | None = None
+        self.traced: bool | None = None
 
     def read(self, read: Callable[[], _Result]) -> _Result:
         """Return what `read` returns. Raises SlabChanged where a file changed."""
-        if is_enabled() is not self._traced or monotonic() > self._due:
+        if is_enabled() is not self.traced or monotonic() > self._due:
             self._prepare()
         try:
             result = read()
@@ -55,8 +60,8 @@ class Changes:
 
     def check(self) -> None:
         """Raise SlabChanged where a file changed, as far as that is known."""
-        if table[FAULTS] != self._replaced or self._traced is None:
-            self._look()
+        if table[FAULTS] != self._replaced or self.traced is None:
+            self._prepare()
 
     def compare_files(self, most: int | None = None) -> None:
         """Compare all mapped files, or `most`, with what they were. Raises SlabChanged."""
@@ -64,7 +69,7 @@ class Changes:
         try:
             same = [files.compare_files(most) for files in self._files]
         except SlabChanged:
-            self._traced = None
+            self.traced = None
             raise
         if not all(same):
             for stored in list(self._stored.values()):
@@ -75,7 +80,7 @@ class Changes:
         traced = is_enabled()
         guard.arm()
         self._look()
-        self._traced = traced
+        self.traced = traced
         if monotonic() > self._due:
             self.compare_files(_FILES_AT_A_TIME)
 
@@ -88,6 +93,6 @@ class Changes:
                 try:
                     files.watch.check()
                 except SlabChanged:
-                    self._traced = None
+                    self.traced = None
                     raise
         self._replaced = replaced
