@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +15,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from msgspec.structs import replace as replace_struct
 from tests.golden.make import FOLDER, SLABS
 from tests.packer.killing import is_killed
 from tests.packer.readback import Readback
 
 from fieldslab.packer import pack, repack, verify
+from fieldslab.packer.definition import fill_defaults
+from fieldslab.packer.parts.part_number import PartNumber
 from fieldslab.packer.rewrite import plan as plans
 from fieldslab.packer.rewrite.options import RepackOptions
 from fieldslab.packer.rewrite.runs import cut_runs, group_runs, list_rows, make_runs
@@ -35,6 +39,7 @@ from fieldslab.schemas.errors import (
     UsageError,
 )
 from fieldslab.schemas.folder import get_partial_path, load_manifest
+from fieldslab.schemas.manifest import create_manifest
 
 PHOTOS = Path(__file__).parents[2] / "examples/photos.parquet"
 
@@ -517,3 +522,23 @@ def test_deleted_rows_leave_no_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyP
         assert len(open_slab(out)) == 300
         assert count_marks(out) == [0] * 4, options
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.slab", "out.slab"]
+
+
+def test_a_shuffle_into_many_shards(tmp_path: Path) -> None:
+    """It has as many shards as before, so each fits into memory; parts find their own alone."""
+    manifest = load_manifest(pack({"x": np.arange(6)}, tmp_path / "x.slab").path)
+    shards = tuple(replace_struct(manifest.shards[0], rows=5) for _ in range(1200))
+    many = create_manifest(manifest.made, rows=6000, fields=manifest.fields, shards=shards)
+    values = fill_defaults(RepackOptions, {"shuffle": 3}, "repack")
+    plan = plans.make_repack_plan(find_slabs(tmp_path / "x.slab"), many, values)
+    scattered = replace(plan, key_field=plans.make_key_field(many.fields), reads_keys=True)
+    assert plan.shard_count == 1200
+    for planned in (plan, scattered):
+        tasks = planned.make_tasks()
+        assert len(tasks) == planned.count_shuffled_shards() > 1024
+        rows = np.concatenate([list_rows(task.runs) for task in tasks])
+        assert np.array_equal(np.sort(rows), np.arange(6000))
+        own = planned.make_tasks(PartNumber(2, 3).has_shard)
+        assert [task.number for task in own] == list(range(1, len(tasks), 3))
+        for task in own:
+            assert np.array_equal(task.runs, tasks[task.number].runs)
