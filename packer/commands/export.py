@@ -74,7 +74,7 @@ def export(
     from fieldslab.packer.commands.progress import show_bar
     from fieldslab.packer.commands.text_format import format_count
     from fieldslab.packer.parquet_export import export_parquet
-    from fieldslab.packer.rewrite.selection import choose_rows
+    from fieldslab.packer.rewrite.selection import select_rows
     from fieldslab.packer.unions.source_slabs import find_slabs
 
     slabs = find_slabs(
@@ -83,7 +83,7 @@ def export(
     hidden = progress == "none" or quiet or as_json
     with slabs.open() as members:
         manifest = members.manifest
-        rows = choose_rows(manifest, rows_file, None, None)
+        rows = select_rows(manifest, rows_file, None, None)
         chosen = choose_fields(manifest, fields or None)
         total = manifest.rows if rows is None else len(rows)
         with (

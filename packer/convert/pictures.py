@@ -78,7 +78,7 @@ def find_points(
     return points, counts
 
 
-def choose_rows(fraction: float, first_row: int, count: int) -> np.ndarray:
+def choose_pixel_rows(fraction: float, first_row: int, count: int) -> np.ndarray:
     """Choose which of the rows are in the fraction: bool[count], by a hash of their numbers.
 
     The hash is SplitMix64 (Steele, Lea and Flood 2014), so that the choice depends on nothing else.
@@ -98,7 +98,7 @@ def _convert_form(
     """Convert rows to the requested form: images, their sizes and codes."""
     assert rows.lengths is not None
     count = len(rows.lengths)
-    chosen = choose_rows(form.fraction, first_row, count)
+    chosen = choose_pixel_rows(form.fraction, first_row, count)
     if rows.valid is not None:
         chosen &= rows.valid
     sizes, codes = np.zeros((count, 2), np.uint32), np.zeros(count, np.uint8)

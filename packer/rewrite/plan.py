@@ -16,7 +16,7 @@ from fieldslab.packer.rewrite.categories import UsedCategories, find_used_catego
 from fieldslab.packer.rewrite.dictionaries import train_compressors
 from fieldslab.packer.rewrite.options import RepackOptions
 from fieldslab.packer.rewrite.runs import count_rows, cut_runs, list_rows, make_runs
-from fieldslab.packer.rewrite.selection import choose_fields, choose_rows, find_matching_rows
+from fieldslab.packer.rewrite.selection import find_matching_rows, select_fields, select_rows
 from fieldslab.packer.rewrite.shuffle import compute_shuffle_keys, find_parts
 from fieldslab.packer.rewrite.work import RepackTask
 from fieldslab.packer.shardsize import choose_shard_bytes, compute_most_shards
@@ -253,16 +253,17 @@ def make_repack_plan(
     `slab` reads it, where rows are chosen or where there are many. Raises UsageError,
     RowOutOfRange, SlabChanged, and what `StoredSlab.read` raises.
     """
-    chosen = choose_fields(source.fields, values["fields"], values["exclude"])
+    chosen = select_fields(source.fields, values["fields"], values["exclude"])
     matching = None
     if slab is not None and values["where"] is not None:
         matching = find_matching_rows(slab, values["where"])
-    rows = choose_rows(source, values["rows_file"], values["drop_rows"], matching)
+    rows = select_rows(source, values["rows_file"], values["drop_rows"], matching)
     runs = np.array([[0, source.rows]], np.int64) if rows is None else make_runs(rows)
     compressors = {} if slab is None else train_compressors(slab, chosen, runs)
-    removing, categories = values["remove_unused_categories"], {}
+    option, categories = "remove_unused_categories", {}
+    removing = values["remove_unused_categories"]
     if slab is not None and removing:
-        for field in choose_fields(chosen, removing, ()):
+        for field in select_fields(chosen, removing, option=option):
             categories[field.name] = find_used_categories(slab, field, runs)
     fields = tuple(
         (field, categories[field.name].describe(new) if field.name in categories else new)

@@ -18,14 +18,18 @@ from fieldslab.schemas.registry import make_unknown_name_error
 from fieldslab.schemas.rowfile import SUFFIX, read_row_file
 
 
-def choose_fields(
+def select_fields(
     fields: Iterable[Field],
     included: str | Iterable[str] | None,
-    excluded: str | Iterable[str],
+    excluded: str | Iterable[str] = (),
+    option: str = "fields",
 ) -> list[Field]:
-    """Choose fields by names and patterns. Raises UsageError for a name that is none."""
+    """Choose fields by names and patterns; `option` is that of those included.
+
+    Raises UsageError for a name that is none.
+    """
     by_name = {field.name: field for field in fields}
-    chosen = by_name.keys() if included is None else _match(included, "fields", by_name)
+    chosen = by_name.keys() if included is None else _match(included, option, by_name)
     kept = chosen - _match(excluded, "exclude", by_name)
     if not kept:
         raise UsageError("no field is left", hint=f"The slab has {', '.join(by_name)}.")
@@ -44,7 +48,7 @@ def _match(names: str | Iterable[str], option: str, by_name: dict[str, Field]) -
     return matched
 
 
-def choose_rows(
+def select_rows(
     source: Manifest, rows_file: Any, drop_rows: Any, matching: np.ndarray | None
 ) -> np.ndarray | None:
     """Choose rows of a slab: int64[n], ascending; None for all.

@@ -16,7 +16,10 @@ from fieldslab.schemas.folder import open_slab_files
 from fieldslab.schemas.manifest import decode_manifest, encode_manifest
 from fieldslab.schemas.optiontext import mark_option
 
-_REPACK = "Write such rows to a slab first: fieldslab repack --rows-file, or repack() of all slabs."
+_REPACK = (
+    f"`fieldslab repack` writes any rows of a slab, by {mark_option('rows_file')}, or many slabs "
+    "as one."
+)
 
 
 class SlabSource(Source):
