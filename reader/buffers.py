@@ -18,6 +18,7 @@ from weakref import ref
 import numpy as np
 
 from fieldslab.reader import forks
+from fieldslab.schemas.system import map_anonymous
 
 SMALL = 64 * 1024
 """Bytes from which memory is pooled; below, numpy's allocator is as good."""
@@ -151,7 +152,7 @@ def round_up_capacity(size: int) -> int:
 def _allocate_zeroed(size: int) -> mmap.mmap:
     """Zeroed memory, page-aligned and private: a forked child gets pages of its own."""
     try:
-        block = mmap.mmap(-1, round_up_capacity(size), flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        block = map_anonymous(round_up_capacity(size))
         if _HUGE is not None:
             block.madvise(_HUGE)  # measured: 7 % faster with 16 MB of 64 KiB rows
         return block

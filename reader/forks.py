@@ -1,8 +1,9 @@
 """Renews, in forked children, locks that another thread may have held."""
 
-import os
 from typing import Protocol
 from weakref import WeakSet
+
+from fieldslab.schemas.system import call_after_fork
 
 
 class ForkAware(Protocol):
@@ -25,4 +26,4 @@ def _call_after_fork() -> None:
         thing.after_fork()
 
 
-os.register_at_fork(after_in_child=_call_after_fork)
+call_after_fork(_call_after_fork)

@@ -6,7 +6,6 @@ permission is NotASlab, and whatever else fails is Unreadable.
 """
 
 import errno
-import fcntl
 import os
 import stat
 from abc import ABC, abstractmethod
@@ -24,6 +23,7 @@ from fieldslab.schemas.errors import (
 )
 from fieldslab.schemas.mapped_ranges import Watch
 from fieldslab.schemas.optiontext import mark_option
+from fieldslab.schemas.system import DIRECTORY, NO_FOLLOW, READ, lock_shared, read_into
 
 RESTORE = "Restore the file from a copy, or pack the slab again."
 _DISK = "The disk or the file system fails: try again, or copy the slab elsewhere."
@@ -32,7 +32,6 @@ _LINKS = (
     "A link may lead out of the slab, so none is followed unless you say so: "
     f"{mark_option('follow_links', True)}. `cp -RL SLAB COPY` makes a copy without links."
 )
-_FLAGS = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
 _FULL = (errno.EMFILE, errno.ENFILE)
 
 
@@ -96,16 +95,11 @@ class OpenFolder:
         """
         path = self.path / name
         try:
-            fd = os.open(name, _FLAGS | self._link_flag, dir_fd=self.fd)
+            fd = os.open(name, READ | self._link_flag, dir_fd=self.fd)
         except OSError as error:
             raise make_opening_error(error, path, damaged, field) from error
-        try:
-            info = os.fstat(fd)
-            if not stat.S_ISREG(info.st_mode):
-                raise damaged("is not a regular file", file=path, field=field, hint=RESTORE)
-            yield fd, info.st_size
-        finally:
-            os.close(fd)
+        with yield_file(fd, path, damaged, field) as opened:
+            yield opened
 
     def list_names(self) -> list[str]:
         """List what is in it. Raises Unreadable."""
@@ -117,15 +111,19 @@ class OpenFolder:
     def find_size(self, name: str) -> int | None:
         """Return the size of a file in bytes; None if the system does not tell."""
         with suppress(OSError):
-            return os.stat(name, dir_fd=self.fd, follow_symlinks=self.follow_links).st_size
+            return self.get_info(name).st_size
         return None
+
+    def get_info(self, name: str) -> os.stat_result:
+        """Return what the system says of a file. Raises OSError."""
+        return os.stat(name, dir_fd=self.fd, follow_symlinks=self.follow_links)
 
     @contextmanager
     def open_folder(self, name: str) -> Iterator["OpenFolder"]:
         """Open a directory in this one for a `with` block. Raises the errors of `open_file`."""
         path = self.path / name
         try:
-            fd = os.open(name, _FLAGS | os.O_DIRECTORY | self._link_flag, dir_fd=self.fd)
+            fd = os.open(name, READ | DIRECTORY | self._link_flag, dir_fd=self.fd)
         except OSError as error:
             raise self._make_folder_error(error, name) from error
         try:
@@ -147,11 +145,11 @@ class OpenFolder:
         replaced while somebody holds it. Where a file system has no locks, nobody is told.
         """
         with suppress(OSError):
-            fcntl.flock(self.fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            lock_shared(self.fd)
 
     @property
     def _link_flag(self) -> int:
-        return 0 if self.follow_links else os.O_NOFOLLOW
+        return 0 if self.follow_links else NO_FOLLOW
 
     def _make_folder_error(self, error: OSError, name: str) -> FieldslabError:
         path = self.path / name
@@ -161,6 +159,23 @@ class OpenFolder:
                     return make_link_error(path)
                 return DamagedArray("is not a directory", file=path, hint=RESTORE)
         return make_opening_error(error, path, DamagedArray)
+
+
+@contextmanager
+def yield_file(
+    fd: int, path: Path, damaged: type[Damaged], field: str | None
+) -> Iterator[tuple[int, int]]:
+    """Yield a descriptor and the size of its file, then close it.
+
+    Raises an error of the class given where it is no regular file.
+    """
+    try:
+        info = os.fstat(fd)
+        if not stat.S_ISREG(info.st_mode):
+            raise damaged("is not a regular file", file=path, field=field, hint=RESTORE)
+        yield fd, info.st_size
+    finally:
+        os.close(fd)
 
 
 def make_link_error(path: Path, field: str | None = None) -> NotASlab:
@@ -217,7 +232,7 @@ def read_exactly(
         return
     while view:
         try:
-            count = os.preadv(fd, [view], offset)
+            count = read_into(fd, view, offset)
         except OSError as error:
             raise make_unreadable_error(error, path, field=field, offset=offset) from error
         if not count:

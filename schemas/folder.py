@@ -24,6 +24,7 @@ from fieldslab.schemas.files import OpenFolder, make_opening_error, read_bytes
 from fieldslab.schemas.manifest import FORMAT, MANIFEST, MAX_BYTES, Manifest, decode_manifest
 from fieldslab.schemas.mapped_ranges import Watch, is_changed, read_stamp
 from fieldslab.schemas.optiontext import mark_option
+from fieldslab.schemas.system import DIRECTORY, HAS_DIRECTORY_DESCRIPTORS, READ
 from fieldslab.schemas.urls import is_url, restore_url
 
 if TYPE_CHECKING:
@@ -138,7 +139,8 @@ class SlabFiles:
         self._check_descriptor()
         try:
             with self._directory.open_folder(name) as folder:
-                yield OpenFolder(self.path / name, folder.fd, self.follow_links, self.watch)
+                folder.path, folder.watch = self.path / name, self.watch
+                yield folder
         except (Damaged, NotASlab, Unreadable) as error:
             if not self._directory.is_at(self._place):
                 raise self._make_replaced_error() from error
@@ -157,7 +159,7 @@ class SlabFiles:
         same = True
         for name in self.watch.choose_names(most):
             try:
-                info = os.stat(name, dir_fd=self._directory.fd, follow_symlinks=self.follow_links)
+                info = self._directory.get_info(name)
             except OSError:
                 continue  # removed, and there as long as it is mapped; or the next read tells
             before, now = self.watch.stamps[name], read_stamp(info)
@@ -257,7 +259,7 @@ def check_content(manifest: Manifest, content: str, place: object) -> None:
 def _try_open(slab: Path, follow_links: bool, patient: bool) -> SlabFiles | None:
     """Open the slab; None if it was replaced meanwhile, or is just being replaced."""
     try:
-        fd = os.open(slab, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        directory = _open_directory(slab, follow_links)
     except OSError as error:
         if error.errno in (errno.ENOENT, errno.ENOTDIR):
             if patient and (get_partial_path(slab) / REPLACED).is_dir():
@@ -266,7 +268,6 @@ def _try_open(slab: Path, follow_links: bool, patient: bool) -> SlabFiles | None
         if error.errno in (errno.ENAMETOOLONG, errno.ELOOP):
             raise NotASlab(f"cannot be read: {error.strerror}", file=slab) from error
         raise make_opening_error(error, slab, DamagedManifest) from error
-    directory = OpenFolder(slab, fd, follow_links)
     files = None
     try:
         directory.lock_for_reading()
@@ -284,7 +285,16 @@ def _try_open(slab: Path, follow_links: bool, patient: bool) -> SlabFiles | None
         return files
     finally:
         if files is None:
-            os.close(fd)
+            os.close(directory.fd)
+
+
+def _open_directory(slab: Path, follow_links: bool) -> OpenFolder:
+    """Hold a slab's directory open. Raises OSError."""
+    if not HAS_DIRECTORY_DESCRIPTORS:
+        from fieldslab.schemas.path_folder import open_path_folder
+
+        return open_path_folder(slab, follow_links)
+    return OpenFolder(slab, os.open(slab, READ | DIRECTORY), follow_links)
 
 
 def _read_manifest(directory: OpenFolder) -> Manifest:
@@ -296,7 +306,7 @@ def _read_manifest(directory: OpenFolder) -> Manifest:
 def _read_stamp(directory: OpenFolder) -> tuple[int, ...] | None:
     """Read what changes when a manifest is replaced; None if there is no manifest."""
     try:
-        info = os.stat(MANIFEST, dir_fd=directory.fd, follow_symlinks=directory.follow_links)
+        info = directory.get_info(MANIFEST)
     except FileNotFoundError:
         return None
     except OSError as error:

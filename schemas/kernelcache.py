@@ -189,7 +189,10 @@ def find_cache_folder() -> Path | None:
         with suppress(OSError):
             kept.mkdir(mode=0o700, parents=True, exist_ok=True)
             about = kept.stat()
-            if about.st_uid in (0, os.geteuid()) and not about.st_mode & 0o022:
+            # On Windows, rights are not in the mode, and the profile is the user's own.
+            if not hasattr(os, "geteuid") or (
+                about.st_uid in (0, os.geteuid()) and not about.st_mode & 0o022
+            ):
                 return kept
     return None
 

@@ -8,10 +8,11 @@ import ctypes
 import threading
 from collections.abc import Callable
 from functools import cache
-from os import register_at_fork
 from typing import Any
 
 import llvmlite.binding as llvm
+
+from fieldslab.schemas.system import call_after_fork
 
 CALLS = (
     "PyBool_FromLong",
@@ -60,7 +61,7 @@ class _LinkLock:
 
 loading = _LinkLock()
 """Holds the lock under which code is compiled and loaded."""
-register_at_fork(after_in_child=loading.__init__)  # type: ignore[misc]
+call_after_fork(loading.__init__)  # type: ignore[misc]
 _loaded: list[_MethodDef] = []
 """Python's functions refer to these for as long as they live."""
 

@@ -14,6 +14,7 @@ from threading import Lock
 from typing import NamedTuple
 
 from fieldslab.schemas.errors import SlabChanged
+from fieldslab.schemas.system import call_after_fork, map_anonymous
 
 FAULTS, USED, RUNNING, LEVEL, HANDLERS, LAST, REPEATS = range(7)
 """Words of the table: how often pages were replaced; slots that are used; of handlers that were
@@ -28,7 +29,7 @@ _SLOTS = 65_536
 _NEXT = "Open the slab again; if it is damaged, restore it from a copy."
 
 _SIZE = 8 * (FIRST_SLOT + _SLOTS * SLOT_WORDS)
-memory = mmap.mmap(-1, _SIZE, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+memory = map_anonymous(_SIZE)
 table = memoryview(memory).cast("q")
 """Numbers that the handler shares, int64. `table[FAULTS]` rises with each page that is replaced."""
 
@@ -168,4 +169,4 @@ def _find_slot(slot: int) -> int:
 
 ranges = _Ranges()
 """The mapped ranges of this process."""
-os.register_at_fork(after_in_child=ranges.after_fork)
+call_after_fork(ranges.after_fork)

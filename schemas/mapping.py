@@ -18,21 +18,22 @@ from typing import Any
 import numpy as np
 
 from fieldslab.schemas.mapped_ranges import Watch, ranges
+from fieldslab.schemas.system import load_libc, map_anonymous
 
-_libc = ctypes.CDLL(None, use_errno=True)
-_libc.mmap.restype = ctypes.c_void_p
-_libc.mmap.argtypes = (
-    ctypes.c_void_p,
-    ctypes.c_size_t,
-    ctypes.c_int,
-    ctypes.c_int,
-    ctypes.c_int,
-    ctypes.c_int64,
-)
-_libc.munmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t)
-
-_libc.madvise.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
-_libc.mlock.argtypes = (ctypes.c_void_p, ctypes.c_size_t)
+_libc = load_libc()
+if _libc is not None:
+    _libc.mmap.restype = ctypes.c_void_p
+    _libc.mmap.argtypes = (
+        ctypes.c_void_p,
+        ctypes.c_size_t,
+        ctypes.c_int,
+        ctypes.c_int,
+        ctypes.c_int,
+        ctypes.c_int64,
+    )
+    _libc.munmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t)
+    _libc.madvise.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
+    _libc.mlock.argtypes = (ctypes.c_void_p, ctypes.c_size_t)
 
 _FAILED = ctypes.c_void_p(-1).value
 POPULATE_READ = 22
@@ -43,6 +44,7 @@ _LINUX = sys.platform.startswith("linux")
 _UNKNOWN = (errno.EINVAL, errno.ENOSYS, errno.EPERM)
 
 
+_unmap: Any = getattr(_libc, "munmap", None)
 _mapped: set[int] = set()
 
 
@@ -72,7 +74,7 @@ class _Map:
     # What it calls is bound here because module globals may be gone when the interpreter ends.
     def __del__(
         self,
-        unmap: Callable[..., Any] = _libc.munmap,
+        unmap: Callable[..., Any] = _unmap,
         forget: Callable[[int], None] = _mapped.discard,
         release: Callable[[int], None] = ranges.release,
     ) -> None:
@@ -89,6 +91,8 @@ def map_file(fd: int, size: int, path: Path = Path(), watch: Watch | None = None
     `watch` is told, with `path`, when a page of it is lost. Raises OSError where the system
     refuses, as when its limit of maps is reached.
     """
+    if _libc is None:  # Windows: the file cannot change, since nobody may write while it is mapped
+        return np.frombuffer(mmap.mmap(fd, size, access=mmap.ACCESS_READ), np.uint8)
     return np.asarray(_Map(fd, size, path, watch))
 
 
@@ -102,6 +106,8 @@ def advise_random_access(array: np.ndarray) -> None:
 
     All its pages: where only some are advised otherwise, a map is cut in two.
     """
+    if _libc is None:
+        return
     base = array
     while isinstance(base.base, np.ndarray):
         base = base.base
@@ -116,7 +122,7 @@ def populate_pages(address: int, size: int) -> bool:
 
     Raises OSError where a page cannot be read.
     """
-    if not _LINUX:
+    if not _LINUX or _libc is None:
         return False
     before = address % mmap.PAGESIZE
     if _libc.madvise(address - before, size + before, POPULATE_READ) == 0:
@@ -131,12 +137,16 @@ def populate_pages(address: int, size: int) -> bool:
 
 def prefetch_pages(address: int, size: int) -> None:
     """Ask the system to start reading a part of a map; it may ignore that."""
+    if _libc is None:
+        return
     before = address % mmap.PAGESIZE
     _libc.madvise(address - before, size + before, _WILL_NEED)
 
 
 def lock_pages(address: int, size: int) -> None:
     """Keep a part of a map in memory until it is unmapped. Raises OSError where that is refused."""
+    if _libc is None:
+        raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
     before = address % mmap.PAGESIZE
     if _libc.mlock(address - before, size + before) != 0:
         number = ctypes.get_errno()
@@ -152,8 +162,8 @@ def get_populate_call() -> tuple[int, int]:
     """
     page = np.zeros(1, np.uint8)
     known = populate_pages(page.ctypes.data, len(page))
-    address = ctypes.cast(_libc.madvise, ctypes.c_void_p).value or 0
-    return (address if known else 0), mmap.PAGESIZE
+    address = ctypes.cast(_libc.madvise, ctypes.c_void_p).value if known else 0
+    return address or 0, mmap.PAGESIZE
 
 
 @cache
@@ -185,5 +195,5 @@ def map_zeros(shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray:
     size = math.prod(shape) * dtype.itemsize
     if not size:
         return np.zeros(shape, dtype)
-    flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | getattr(mmap, "MAP_NORESERVE", 0)
-    return np.ndarray(shape, dtype, buffer=mmap.mmap(-1, size, flags, mmap.PROT_READ))
+    zeros = map_anonymous(size, reserved=False, writable=False)
+    return np.ndarray(shape, dtype, buffer=zeros)

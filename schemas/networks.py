@@ -4,6 +4,9 @@ import ctypes
 import os
 import sys
 from functools import cache
+from typing import Any
+
+from fieldslab.schemas.system import load_libc
 
 _NAMES = {
     0x6969: "NFS",
@@ -28,17 +31,18 @@ def find_network_file_system(path: str) -> str | None:
 
     None for others, and where the system does not tell.
     """
-    if not sys.platform.startswith("linux"):
+    libc = _load_libc()
+    if libc is None or not sys.platform.startswith("linux"):
         return None
     answer = ctypes.create_string_buffer(_STATFS_BYTES)
-    if _load_libc().statfs(os.fsencode(path), answer) != 0:
+    if libc.statfs(os.fsencode(path), answer) != 0:
         return None
     return name_file_system(int.from_bytes(answer.raw[:8], sys.byteorder))
 
 
 @cache
-def _load_libc() -> ctypes.CDLL:
-    return ctypes.CDLL(None)
+def _load_libc() -> Any:
+    return load_libc()
 
 
 def name_file_system(number: int) -> str | None:

@@ -11,6 +11,7 @@ from fieldslab.schemas.folder import SlabFiles, check_place, find_enclosing_slab
 from fieldslab.schemas.networks import find_network_file_system
 from fieldslab.schemas.notices import warn
 from fieldslab.schemas.optiontext import mark_option
+from fieldslab.schemas.system import HAS_DIRECTORY_DESCRIPTORS
 from fieldslab.schemas.urls import is_url
 
 
@@ -46,6 +47,12 @@ def open_place(
                     hint=f"Give {mark_option('cache_dir')}, too, or leave it out.",
                 )
         return open_slab_files(text, follow_links=follow_links)
+    if not HAS_DIRECTORY_DESCRIPTORS:
+        raise UsageError(
+            "URLs and caches need Linux or macOS",
+            file=text,
+            hint="Copy the slab to a directory of this machine.",
+        )
     # Who reads local slabs alone does not wait for these to be imported.
     from fieldslab.schemas.mirror.cache import MEMORY, find_default_cache, find_memory_cache
     from fieldslab.schemas.mirror.channel import Origin

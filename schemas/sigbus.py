@@ -3,12 +3,13 @@
 import ctypes
 import os
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from threading import Lock
 from typing import Any
 
 from fieldslab.schemas import sigbus_code
 from fieldslab.schemas.mapped_ranges import FIRST_HANDLER, HANDLERS, MOST_HANDLERS, memory, table
+from fieldslab.schemas.system import call_after_fork, load_libc
 
 VARIABLE = "FIELDSLAB_SIGBUS_GUARD"
 """Set to 0 in the environment, it leaves SIGBUS alone."""
@@ -18,7 +19,8 @@ class _Guard:
     """Has the handler in place, in front of those that others put there."""
 
     def __init__(self) -> None:
-        self._layout = None if os.environ.get(VARIABLE) == "0" else sigbus_code.find_layout()
+        unwanted = os.environ.get(VARIABLE) == "0" or _libc is None
+        self._layout = None if unwanted else sigbus_code.find_layout()
         self._ours: Any = None
         self._owner: Any = None
         self._handler = 0
@@ -68,8 +70,8 @@ class _Guard:
         return (table[FIRST_HANDLER + index] for index in range(table[HANDLERS]))
 
 
-_libc = ctypes.CDLL(None)
-_sigaction: Callable[..., int] = _libc.sigaction
+_libc = load_libc()
+_sigaction: Any = getattr(_libc, "sigaction", None)
 guard = _Guard()
 """The one of this process."""
-os.register_at_fork(after_in_child=guard.after_fork)
+call_after_fork(guard.after_fork)

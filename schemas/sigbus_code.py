@@ -31,7 +31,6 @@ from fieldslab.schemas.mapped_ranges import (
 )
 
 _MAP_FIXED = 0x10
-_MAP_FLAGS = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _MAP_FIXED
 _SINGLE_PAGES = 16
 """Pages of a map that are replaced one by one: each divides a map, and the system has few."""
 _MOST_REPEATS = 64
@@ -154,7 +153,8 @@ class _HandlerEmitter:
         page = b.and_(address, _I64(-mmap.PAGESIZE))
         begin = b.select(single, page, start)
         size = b.select(single, _I64(mmap.PAGESIZE), b.sub(stop, start))
-        arguments = begin, size, _I32(mmap.PROT_READ), _I32(_MAP_FLAGS), _I32(-1), _I64(0)
+        flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _MAP_FIXED
+        arguments = begin, size, _I32(mmap.PROT_READ), _I32(flags), _I32(-1), _I64(0)
         mapped = self._call(self._calls["mmap"], _I64, *arguments)
         with b.if_then(b.icmp_signed("!=", mapped, _I64(-1))):
             b.atomic_rmw("add", self._word(FAULTS), _I64(1), "seq_cst")

@@ -21,6 +21,7 @@ from fieldslab.reader.stored.field import StoredField
 from fieldslab.reader.stored.maps import map_keeper
 from fieldslab.schemas.digest import BLOCK
 from fieldslab.schemas.errors import FieldslabError
+from fieldslab.schemas.system import CAN_ADVISE_PAGES
 
 _SAMPLES = 16
 """So many rows of a batch are looked at; if all are in memory, the system is asked for nothing.
@@ -54,7 +55,7 @@ class ReadAhead:
     def should_skip_batch(self) -> bool:
         """Return True if the next batch need not be checked, since the last ones were in memory."""
         self._skip -= 1
-        return self._skip >= 0
+        return self._skip >= 0 or not CAN_ADVISE_PAGES
 
     def request_pages(self, rows: np.ndarray) -> None:
         """Ask for the values of rows, where they are not in memory; errors are left to gather."""

@@ -1,7 +1,7 @@
 """Which blocks of arrays were verified: by this process, or one that shares its marks."""
 
-import mmap
 from collections.abc import Mapping
+from functools import partial
 
 import numpy as np
 
@@ -10,12 +10,12 @@ from fieldslab.schemas.errors import DamagedManifest
 from fieldslab.schemas.fields import Role
 from fieldslab.schemas.layout import count_shard_items
 from fieldslab.schemas.manifest import MANIFEST, Manifest
+from fieldslab.schemas.system import map_anonymous
 
 _SHARED_BYTES = 64 * 1024 * 1024
 """Room for the marks of a slab: addresses only, until marks are set. Enough for 35 TB."""
 _MOST_BLOCKS = 2**40
 _CHUNK = 4096
-_FLAGS = mmap.MAP_ANONYMOUS | getattr(mmap, "MAP_NORESERVE", 0)
 
 
 class VerifiedBlocks:
@@ -129,8 +129,8 @@ class SharedMarks:
     def __init__(self, manifest: Manifest, *, private: bool = False) -> None:
         """With `private`, a forked process has its own from then on."""
         self._manifest = manifest
-        self._flags = _FLAGS | (mmap.MAP_PRIVATE if private else mmap.MAP_SHARED)
-        self._memory = mmap.mmap(-1, _SHARED_BYTES, self._flags)
+        self._map = partial(map_anonymous, shared=not private, reserved=False)
+        self._memory = self._map(_SHARED_BYTES)
         self._places: Mapping[tuple[str, Role], int] | None = None
 
     def create_marks(self, name: str, role: Role, blocks: np.ndarray) -> VerifiedBlocks:
@@ -150,7 +150,7 @@ class SharedMarks:
         start, size = self._places[name, role], int(blocks.sum()) // 8 + 1
         if start + size <= _SHARED_BYTES:
             return VerifiedBlocks(blocks, np.frombuffer(self._memory, np.uint8, size, start))
-        return VerifiedBlocks(blocks, np.frombuffer(mmap.mmap(-1, size, self._flags), np.uint8))
+        return VerifiedBlocks(blocks, np.frombuffer(self._map(size), np.uint8))
 
 
 def _find_places(manifest: Manifest) -> dict[tuple[str, Role], int]:

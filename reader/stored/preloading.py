@@ -1,7 +1,6 @@
 """Bringing a slab into the page cache, all of it or some fields and rows."""
 
 import os
-import resource
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
@@ -21,6 +20,7 @@ from fieldslab.schemas.mapping import (
     prefetch_pages,
 )
 from fieldslab.schemas.memory import count_available_bytes
+from fieldslab.schemas.system import get_limit
 
 STEP = 8 * 1024 * 1024
 """Bytes that one thread has read in at a time: their requests reach the disk together."""
@@ -135,8 +135,8 @@ def _lock_part(part: _Part, total: int) -> None:
     try:
         lock_pages(address, part.stop - part.start)
     except OSError as error:
-        most = resource.getrlimit(resource.RLIMIT_MEMLOCK)[0]
-        allowed = "no limit" if most == resource.RLIM_INFINITY else f"at most {most:,} bytes"
+        most, _ = get_limit("RLIMIT_MEMLOCK")
+        allowed = "no limit" if most is None else f"at most {most:,} bytes"
         raise UsageError(
             f"memory cannot be locked: {os.strerror(error.errno or 0)}",
             file=part.array.get_path(part.shard),

@@ -1,6 +1,5 @@
 """A directory as a store."""
 
-import fcntl
 import os
 import secrets
 from collections.abc import Iterable, Iterator, Mapping
@@ -26,6 +25,7 @@ from fieldslab.schemas.stores.store import (
     check_key,
     make_changed_error,
 )
+from fieldslab.schemas.system import lock_exclusive
 from fieldslab.schemas.urls import get_scheme, is_url
 from fieldslab.schemas.write_errors import name_write_errors
 
@@ -123,7 +123,7 @@ class DirectoryStore(Store):
                 file = stack.enter_context(open(path, "rb", buffering=0))
             except FileNotFoundError as error:
                 raise make_changed_error(path) from error
-            fcntl.flock(file, fcntl.LOCK_EX)  # whoever replaces it holds this, too
+            lock_exclusive(file.fileno())  # whoever replaces it holds this, too
             if file.read() != expected or not _is_at(file.fileno(), path):
                 raise make_changed_error(path)
             self.write(key, data)

@@ -2,7 +2,6 @@
 
 import glob
 import os
-import resource
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -14,6 +13,7 @@ from fieldslab.schemas.errors import SlabNotFound, UsageError
 from fieldslab.schemas.folder import SlabFiles, check_content, check_place, open_slab_files
 from fieldslab.schemas.optiontext import mark_option
 from fieldslab.schemas.places import open_place
+from fieldslab.schemas.system import get_limit, raise_limit
 from fieldslab.schemas.unions.members import Member, Members
 from fieldslab.schemas.unions.unionfile import (
     is_union_file,
@@ -246,15 +246,17 @@ def _open_one(slab: Listed, options: Mapping[str, Any], remote: bool) -> Member:
 
 def _allow_open_files(count: int) -> None:
     """Have the system allow so many more descriptors. Raises UsageError where it does not."""
-    needed = len(os.listdir("/dev/fd")) + count + _SPARE_FILES
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft == resource.RLIM_INFINITY or needed <= soft:
+    soft, hard = get_limit("RLIMIT_NOFILE")
+    if soft is None:
         return
-    if hard != resource.RLIM_INFINITY and needed > hard:
+    needed = len(os.listdir("/dev/fd")) + count + _SPARE_FILES
+    if needed <= soft:
+        return
+    if hard is not None and needed > hard:
         raise UsageError(
             f"these slabs need {count:,} descriptors, and the system allows fewer",
             expected=f"at least {needed:,}",
             found=hard,
             hint="Raise the limit `ulimit -Hn`, or join slabs with `fieldslab concat`.",
         )
-    resource.setrlimit(resource.RLIMIT_NOFILE, (needed, hard))
+    raise_limit("RLIMIT_NOFILE", needed)
