@@ -176,7 +176,8 @@ class CacheDirectory:
         info = os.stat(self.path)
         if not stat.S_ISDIR(info.st_mode):
             raise UsageError("the cache directory is not a directory", file=self.path, hint=_OWN)
-        if not (self.path / MARKER).exists() and os.listdir(self.path):
+        # In this sequence: another process may just be making its first files, the marker first.
+        if os.listdir(self.path) and not (self.path / MARKER).exists():
             raise UsageError(
                 f"{mark_option('cache_dir')} holds something else", file=self.path, hint=_OWN
             )
