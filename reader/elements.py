@@ -42,7 +42,8 @@ class ElementWindows:
             hint = "Write the rows with repack first, or take windows of rows."
             raise UsageError("rows of this view are not neighbours", field=name, hint=hint)
         parts = 1 if field.variable else [*field.shape, 1][0]
-        self._part_bytes = stored.values.item_bytes // max(parts, 1)
+        self._parts = max(parts, 1)  # of an empty shape: none, but then no window is ever read
+        self._part_bytes = stored.values.item_bytes // self._parts
         self._directory = ShardDirectory(stored.values.items.astype(np.int64) * parts)
         self._first = self._find_element(view.start, parts)
         self.total = self._find_element(view.stop, parts) - self._first
@@ -66,11 +67,17 @@ class ElementWindows:
     @property
     def span(self) -> int:
         """See `WindowReader`."""
-        return 0
+        if self._stored.field.variable:
+            return 0  # only offsets tell the rows
+        return (self._length - 2) // self._parts + 2
 
     def list_rows(self, starts: np.ndarray) -> np.ndarray:
-        """See `WindowReader`."""
-        return np.empty(0, np.int64)
+        """See `WindowReader`: those of rows of fixed size."""
+        first = starts // self._parts
+        last = (starts + self._length - 1) // self._parts
+        rows = first[:, np.newaxis] + np.arange(self.span)
+        listed: np.ndarray = rows[rows <= last[:, np.newaxis]]
+        return listed
 
     def read(
         self,

@@ -191,6 +191,7 @@ class AttachedWindows(Order):
             bounds = (None, None) if drops else (runs, order.edges)
             self.windows = RowWindows(slab.storage, slab.view, shape, *bounds)
         self._runs = runs = runs or Runs(np.zeros(1), np.full(1, total))
+        runs.check_rows(total)
         self._first = 0
         rows = runs.lengths
         if order.edges == "drop":

@@ -194,6 +194,9 @@ def test_runs_end_where_values_change(series: Slab, slab: Slab, tmp_path: Path) 
             Runs(*wrong)
     with pytest.raises(UsageError, match="another slab or view"):
         series[:100].gather_windows([0], 2, within=series.find_runs("episode"))
+    for edges in ("drop", "repeat"):
+        with case(edges), pytest.raises(UsageError, match="another slab or view"):
+            Windows(2, within=series.find_runs("episode"), edges=edges).attach(series[:100])
     with pytest.raises(UsageError, match="in no run"):
         series.gather_windows([0], 2, within=Runs([5], [10]))
 
@@ -212,6 +215,11 @@ def test_elements_are_one_stream(series: Slab, tmp_path: Path) -> None:
         assert batch["tokens"].dtype == np.int32
     packed = series[1:].gather_windows([0, 7], 9, of="packed")
     assert packed["packed"].tolist() == (np.array([[5], [12]]) + np.arange(9)).tolist()
+    order = Windows(9, 2, of="packed")
+    windows = order.attach(mirror[1:]).windows
+    assert windows.list_rows(np.array([0, 7])).tolist() == [0, 1, 1, 2, 3]
+    elements = [batch["packed"][:, 0] - 5 for batch in Loader(mirror[1:], 64, order)]
+    assert sorted(np.concatenate(elements).tolist()) == [*range(0, 1487, 2)]
     text = series.gather_windows([3], 6, of="name")["name"].tobytes()
     assert text == b"sode 4"
     halves = series.cast({"tokens": "float16"}).gather_windows([5], 40, of="tokens")
