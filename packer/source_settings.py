@@ -13,10 +13,11 @@ class SourceSettings(TypedDict, total=False):
         str | None,
         Option(
             HDF5,
-            "GROUPS|files",
+            "GROUPS|files|ends:a,b",
             "Pack groups of one layout as episodes, one behind the other: a pattern of their "
-            "paths, such as 'data/demo_*', or 'files' if each file is an episode. Adds the fields "
-            "episode, step and episode_name.",
+            "paths, such as 'data/demo_*'; 'files' if each file is an episode; "
+            "'ends:terminals,timeouts' if one of these is true in the last row of each. Adds the "
+            "fields episode, step and episode_name.",
         ),
     ]
     episode_attrs: Annotated[

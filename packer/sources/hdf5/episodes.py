@@ -10,7 +10,7 @@ from typing import Any
 from fieldslab.schemas.errors import UsageError
 from fieldslab.schemas.optiontext import mark_option
 
-FILES = "files"
+FILES, ENDS = "files", "ends:"
 _EPISODE_NAME = re.compile(r"(.*[-_. ])?(episode|demo|traj|trajectory|rollout)[-_. ]?[0-9]+")
 
 
@@ -21,19 +21,22 @@ class EpisodeRules:
     Attributes
     ----------
     groups
-        A pattern for each name on the path of a group; () where each file is an episode.
+        A pattern for each name on the path of a group; () where each file is an episode, or some.
     attributes
         Names of attributes that become columns.
     drop_extra_step
         Whether datasets may have one row more than the others, which is left out.
     rows_attr
         Name of the attribute that says how many rows of an episode are valid.
+    ends
+        Names of datasets that are not 0 in the last row of an episode, where a file has many.
     """
 
     groups: tuple[str, ...]
     attributes: tuple[str, ...] = ()
     drop_extra_step: bool = False
     rows_attr: str | None = None
+    ends: tuple[str, ...] = ()
 
     def find_episode(self, name: str) -> str | None:
         """Find the episode that a place in a file lies in: the path of its group, or None."""
@@ -68,6 +71,15 @@ def parse_episode_rules(
         raise UsageError(
             f"{mark_option('episode_attrs')}: not names of attributes", found=repr(attributes)
         )
+    if episodes.startswith(ENDS):
+        for name, value in (("episode_attrs", names), ("drop_extra_step", drop_extra_step)):
+            if value:
+                raise UsageError(
+                    f"{mark_option(name)} is for episodes that are groups or files, not for "
+                    f"`{episodes}`"
+                )
+        ends = tuple(episodes.removeprefix(ENDS).split(","))
+        return EpisodeRules((), rows_attr=rows_attr, ends=ends)
     groups = () if episodes == FILES else tuple(episodes.strip("/").split("/"))
     if groups == ("",):
         raise UsageError(

@@ -7,7 +7,8 @@ import pyarrow as pa
 
 from fieldslab.packer.commands.text_format import format_size
 from fieldslab.packer.source import SAMPLE_ROWS, Source, Unit
-from fieldslab.packer.sources.hdf5.episode_columns import EpisodeColumn, make_episode_columns
+from fieldslab.packer.sources.hdf5.episode_columns import EpisodeColumn
+from fieldslab.packer.sources.hdf5.episode_ends import count_episode_rows, make_added_columns
 from fieldslab.packer.sources.hdf5.episodes import (
     EpisodeRules,
     describe_likely_episodes,
@@ -28,7 +29,6 @@ from fieldslab.packer.sources.hdf5.parts import (
     describe_columns,
     describe_dropped_steps,
     find_most_common,
-    name_parts,
     split_file,
 )
 from fieldslab.packer.sources.hdf5.pieces import PieceRows, join_rows, make_units, read_piece
@@ -79,7 +79,8 @@ class HDF5Source(Source):
         Parameters
         ----------
         episodes
-            Which groups are episodes, as a pattern of their paths; "files" if each file is one.
+            Which groups are episodes, as a pattern of their paths; "files" if each file is one;
+            "ends:a,b" if they end where dataset a or b is not 0.
         episode_attrs
             Names of attributes of episodes that become columns, a list or with commas.
         drop_extra_step
@@ -132,11 +133,7 @@ class HDF5Source(Source):
         self._keys = list(self._columns)
         self._added: list[EpisodeColumn] = []
         if rules is not None:
-            self._added = make_episode_columns(
-                name_parts(self._parts, rules),
-                [part.attributes for part in self._parts],
-                rules.attributes,
-            )
+            self._added = make_added_columns(self._parts, rules)
         self.schema, self.hints = describe_columns(self._columns, self._added)
         self.attributes = scans[0].attributes
         self._scan_warnings = [*collect_warnings(scans), *_name_clashes(self.schema, self._added)]
@@ -288,7 +285,7 @@ class HDF5Source(Source):
         units = list(make_units(self._cut_pieces(keys), self._parts))
         if self._rules is not None:
             lengths = [part.count_rows(keys, self._rows_attr) for part in self._parts]
-            listed = [length for length in lengths if length]
+            listed = count_episode_rows(self._added, lengths)
             self.attributes = replace_episodes(
                 self.attributes, listed if len(listed) <= MOST_EPISODES else None
             )

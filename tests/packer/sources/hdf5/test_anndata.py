@@ -9,6 +9,7 @@ from typing import Any
 
 import h5py
 import numpy as np
+import pyarrow as pa
 import pytest
 import scipy.sparse  # type: ignore[import-untyped,unused-ignore]
 import torch
@@ -97,6 +98,22 @@ def test_views_of_a_batch(tmp_path: Path) -> None:
         Dense("X")(batch)
     with pytest.raises(UnknownField):
         view_sparse(batch, "Y", slab.fields)
+
+
+def test_pairs_of_lists_of_arrow(tmp_path: Path) -> None:
+    """A struct of two lists is a sparse matrix for `Dense`; lists of other lengths are named."""
+    rows: list[dict[str, Any]] = [
+        {"indices": [2, 0], "values": [1.5, 2.0]},
+        {"indices": [], "values": []},
+    ]
+    kind = pa.struct([("indices", pa.list_(pa.int32())), ("values", pa.list_(pa.float32()))])
+    pack(pa.table({"X": pa.array(rows, kind)}), tmp_path / "slab")
+    (batch,) = Loader(open_slab(tmp_path / "slab"), 2, Sequential(), transforms=[Dense("X", 3)])
+    assert batch["X"].tolist() == [[2.0, 0.0, 1.5], [0.0, 0.0, 0.0]]
+    rows[1]["indices"] = [1]
+    pack(pa.table({"X": pa.array(rows, kind)}), tmp_path / "slab", force=True)
+    with pytest.raises(DamagedArray, match="differ in number"):
+        Dense("X", 3)(open_slab(tmp_path / "slab").gather([0, 1]))
 
 
 def test_any_matrix(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import h5py
 import numpy as np
@@ -228,6 +229,28 @@ def test_steps_in_one_table(tmp_path: Path) -> None:
     packed = pack(path, tmp_path / "slab", exclude="metadata/*")
     assert packed.manifest.rows == 20
     assert open_slab(tmp_path / "slab").episodes is None
+    settings = {"episodes": "ends:terminals,timeouts"}
+    with h5py.File(path, "a") as file:  # timeouts: rows 4, 9, 14, 19
+        file["terminals"][11] = True
+    other = write_d4rl(tmp_path / "walker.hdf5", 7)
+    options: dict[str, Any] = {"exclude": "metadata/*", "settings": settings, "force": True}
+    pack([path, other], tmp_path / "slab", **options)
+    slab = open_slab(tmp_path / "slab")
+    lengths = [5, 5, 2, 3, 5, 5, 2]
+    assert slab.episodes is not None
+    assert list(slab.episodes) == ranges(lengths)
+    assert slab["episode"][:].tolist() == np.repeat(np.arange(7), lengths).tolist()
+    assert slab["step"][:].tolist() == [step for rows in lengths for step in range(rows)]
+    pack([path, other], tmp_path / "slab", rows="7:22", **options)
+    cut = open_slab(tmp_path / "slab")
+    assert cut["episode"][:].tolist() == slab["episode"][7:22].tolist()
+    assert cut.episodes is not None
+    assert cut.episodes.lengths.tolist() == [3, 2, 3, 5, 2]
+    for ends in ("nothing", "observations", "metadata/algorithm"):
+        with case(ends), pytest.raises(UsageError, match=f"field {ends}"):
+            find_source(str(path), None, {"episodes": f"ends:{ends}"})
+    with pytest.raises(UsageError, match="is for episodes that are groups or files"):
+        find_source(str(path), None, settings | {"episode_attrs": "x"})
 
 
 def test_episodes_that_differ(tmp_path: Path) -> None:
