@@ -12,7 +12,7 @@ from fieldslab.packer.definition import Option
 from fieldslab.schemas.optiontext import mark_option
 
 SOURCE, COLUMNS, IMAGES, TEXT, OUTPUT = "Source", "Columns", "Images", "Text as tokens", "Output"
-HDF5, LITDATA = "HDF5 sources", "LitData sources"
+HDF5, LITDATA, CSV = "HDF5 sources", "LitData sources", "CSV sources"
 
 DEFAULT_INDEX = 8
 """MCUs from one index point of a JPEG to the next."""
@@ -58,7 +58,8 @@ class PackOptions(TypedDict, total=False):
         Option(
             SOURCE,
             "KIND",
-            "Kind of source, if the path does not tell: parquet, ipc, hdf5, litdata or images.",
+            "Kind of source, if the path does not tell: parquet, ipc, csv, jsonl, hdf5, litdata or "
+            "images.",
         ),
     ]
     rows: Annotated[

@@ -119,6 +119,7 @@ def make_plan(source: Source, options: Options) -> Plan:
     if options.leave_out:
         get_library_version()
     notes: list[str] = []
+    source.apply_casts(options.cast)
     leaves = find_leaves(source, options)
     by_name = {leaf.name: leaf for leaf in leaves}
     chosen = _drop_empty_paths(choose_leaves(leaves, options), source, notes)

@@ -165,6 +165,9 @@ class Source(ABC):
         """
         return None
 
+    def apply_casts(self, casts: Mapping[str, str]) -> None:  # noqa: B027
+        """Take what `--cast` makes of columns, if types are inferred: it may be read otherwise."""
+
     def check(self, columns: list[int]) -> None:  # noqa: B027  # most have nothing to check
         """Raise SourceInconsistent where the parts of the source differ in these columns."""
 
@@ -186,6 +189,8 @@ SOURCES = Registry(
         "arrow": "fieldslab.packer.sources.arrow:ArrowSource",
         "hdf5": "fieldslab.packer.sources.hdf5.source:HDF5Source",
         "images": "fieldslab.packer.sources.images.source:ImageSource",
+        "csv": "fieldslab.packer.sources.text.csv:CsvSource",
+        "jsonl": "fieldslab.packer.sources.text.jsonl:JsonLinesSource",
         "slab": "fieldslab.packer.sources.slab_source:SlabSource",
     },
     option="from_",
@@ -194,7 +199,7 @@ SOURCES = Registry(
 """Every kind of source, in the order in which they are asked whether they accept a path."""
 
 
-_OF_STORES = ("parquet", "ipc", "images")
+_OF_STORES = ("parquet", "ipc", "images", "csv", "jsonl")
 """Sources whose files may be objects of stores."""
 
 
@@ -334,8 +339,8 @@ def _make_path_error(path: str) -> SourceUnreadable:
     return SourceUnreadable(
         "there is nothing at this path that fieldslab can pack",
         file=path,
-        expected="Parquet, Arrow IPC, HDF5 or image files, a directory of them, or a LitData "
-        "stream",
+        expected="Parquet, Arrow IPC, CSV, JSON lines, HDF5 or image files, a directory of them, "
+        "or a LitData stream",
         hint=f"Check the path; {mark_option('from_')} names the kind of source. From Python, "
         "`pack` also takes what Arrow can read: a table, a dataset, a stream of record batches.",
     )

@@ -3,7 +3,7 @@
 from typing import Annotated, TypedDict
 
 from fieldslab.packer.definition import Option
-from fieldslab.packer.pack_options import HDF5, LITDATA
+from fieldslab.packer.pack_options import CSV, HDF5, LITDATA
 
 
 class SourceSettings(TypedDict, total=False):
@@ -91,6 +91,24 @@ class SourceSettings(TypedDict, total=False):
             LITDATA,
             "FILE",
             "Key of an encrypted stream, as written by litdata's Encryption.save.",
+        ),
+    ]
+    delimiter: Annotated[
+        str | None,
+        Option(
+            CSV,
+            "SIGN",
+            "The sign between values. The default is a comma, and a tab for .tsv.",
+        ),
+    ]
+    header: Annotated[
+        bool,
+        Option(
+            CSV,
+            None,
+            "The first record holds the names of the columns.",
+            True,
+            off="The first record is a row; columns are named f0, f1 and so on.",
         ),
     ]
     key_password_file: Annotated[

@@ -28,6 +28,8 @@ _SETTINGS = {
     "key_password_file",
     "memory",
     "raw",
+    "delimiter",
+    "header",
     "rows_attr",
     "rows_axis",
 }

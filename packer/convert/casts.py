@@ -38,6 +38,8 @@ def cast_layout(array: pa.Array, target: str) -> pa.Array:
     Raises pa.ArrowException where the type or a value does not allow that.
     """
     if target == "json":
+        if isinstance(array.type, pa.JsonType):
+            return array.storage.cast(pa.large_string())
         return convert_to_json(array)
     if target == "categorical":
         if pa.types.is_dictionary(array.type) and is_text(array.type.value_type):

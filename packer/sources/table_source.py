@@ -74,12 +74,12 @@ class TableSource(Source):
 
     @abstractmethod
     def read_table(
-        self, table: Any, unit: int, positions: list[int], batch_bytes: int, name: str
+        self, table: Any, unit: Unit, positions: list[int], batch_bytes: int
     ) -> Iterator[pa.RecordBatch]:
         """Read the columns at some positions of a file, ascending; without any, rows alone.
 
-        `unit` counts those that `list_units` of the file lists. Raises SourceUnreadable or
-        SourceChanged, which name the unit by `name`.
+        The key of a unit is the number of its file, and which it is of those that `list_units`
+        lists. Raises SourceUnreadable or SourceChanged, which name the unit.
         """
 
     def name_unit(self, path: str, unit: int) -> str:
@@ -106,14 +106,13 @@ class TableSource(Source):
 
     def read(self, unit: Unit, columns: list[int], batch_bytes: int) -> Iterator[pa.RecordBatch]:
         """Read one unit batch by batch, with the values of its partition."""
-        number, index = unit.key
-        table = self._files[number]
+        table = self._files[unit.key[0]]
         fields = [self.schema.field(column) for column in columns]
         inside = sorted(
             table.columns[field.name] for field in fields if field.name in table.columns
         )
         places = {position: place for place, position in enumerate(inside)}
-        for batch in self.read_table(table, index, inside, batch_bytes, unit.name):
+        for batch in self.read_table(table, unit, inside, batch_bytes):
             arrays = []
             for field in fields:
                 position = table.columns.get(field.name)

@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from fieldslab.packer.column_names import check_utf8_names
 from fieldslab.packer.convert.dense import estimate_decoded_bytes
+from fieldslab.packer.source import Unit
 from fieldslab.packer.sources.fetching import RangeReader, Read
 from fieldslab.packer.sources.ipc.messages import (
     FILE_MAGIC,
@@ -124,11 +125,11 @@ class IpcSource(TableSource):
             return IpcFile(file, schema, {}, batches, dictionaries, None, footer)
 
     def read_table(
-        self, table: IpcFile, unit: int, positions: list[int], batch_bytes: int, name: str
+        self, table: IpcFile, unit: Unit, positions: list[int], batch_bytes: int
     ) -> Iterator[pa.RecordBatch]:
         """Read record batches; every value is validated."""
-        first, stop = table.units[unit][2:]
-        with table.refuse_changed(), name_ipc_errors(name):
+        first, stop = table.units[unit.key[1]][2:]
+        with table.refuse_changed(), name_ipc_errors(unit.name):
             for batch in _read_batches(table, first, stop, positions):
                 table.file.check_unchanged()
                 batch.validate(full=True)

@@ -5,7 +5,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from fieldslab.packer.source import ColumnHint
+from fieldslab.packer.source import ColumnHint, Unit
 from fieldslab.packer.sources.parquet.footers import MAGIC, ParquetPart, count_leaves, open_part
 from fieldslab.packer.sources.parquet.row_groups import read_row_group
 from fieldslab.packer.sources.table_files import AnyFile
@@ -48,10 +48,10 @@ class ParquetSource(TableSource):
         return open_part(file)
 
     def read_table(
-        self, table: ParquetPart, unit: int, positions: list[int], batch_bytes: int, name: str
+        self, table: ParquetPart, unit: Unit, positions: list[int], batch_bytes: int
     ) -> Iterator[pa.RecordBatch]:
         """Decode one row group batch by batch; page checksums are verified where present."""
-        return read_row_group(table, unit, positions, batch_bytes, name)
+        return read_row_group(table, unit.key[1], positions, batch_bytes, unit.name)
 
     def name_unit(self, path: str, unit: int) -> str:
         """Return the name of a row group."""

@@ -1,12 +1,15 @@
 """What every source of files with rows and columns must do: one battery for all kinds of files."""
 
 import contextlib
+import json
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import cast
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.csv as pc
 import pyarrow.parquet as pq
 import pytest
 from tests.naming import case
@@ -23,7 +26,7 @@ from fieldslab.packer.parts.plan_file import write_plan_file
 from fieldslab.packer.plan import make_plan
 from fieldslab.packer.source import find_source
 from fieldslab.packer.write.pack import pack_plan
-from fieldslab.schemas.errors import SourceChanged, SourceError, SourceInconsistent
+from fieldslab.schemas.errors import NullsFound, SourceChanged, SourceError, SourceInconsistent
 
 Serve = Callable[..., WebServer]
 ROWS, FILES = 100, 4
@@ -47,12 +50,29 @@ def write_stream(table: pa.Table, path: Path) -> None:
         writer.write_table(table, max_chunksize=30)
 
 
+def write_csv(table: pa.Table, path: Path) -> None:
+    """CSV, compressed where the name says so."""
+    with pa.output_stream(path, compression="detect") as stream:
+        pc.write_csv(table, stream)
+
+
+def write_jsonl(table: pa.Table, path: Path) -> None:
+    """JSON lines, compressed where the name says so."""
+    with pa.output_stream(path, compression="detect") as stream:
+        for row in table.to_pylist():
+            stream.write(json.dumps(row).encode() + b"\n")
+
+
 WRITERS: dict[str, Callable[[pa.Table, Path], None]] = {
     "a.parquet": write_parquet,
     "a.feather": write_feather,
     "a.arrows": write_stream,
+    "a.csv": write_csv,
+    "a.csv.gz": write_csv,
+    "a.jsonl": write_jsonl,
+    "a.jsonl.zst": write_jsonl,
 }
-STREAMED_URLS = (".arrows",)
+STREAMED_URLS = (".arrows", ".csv", ".gz", ".jsonl", ".zst")
 """Kinds that are read in one pass from URLs, which therefore have no parts."""
 
 
@@ -176,9 +196,13 @@ def test_change(tmp_path: Path, folder: Path, kind: str) -> None:
             pack_plan(plan, tmp_path / "slab")
         assert caught.value.context["file"] == str(victim)
     WRITERS[kind](make_table(9).select(["n", "x"]), victim)
-    with pytest.raises(SourceInconsistent, match=r"s: \w+ there, missing here") as differs:
+    with pytest.raises((SourceInconsistent, NullsFound)) as differs:
         pack(folder, tmp_path / "slab")
-    assert differs.value.context["file"] == str(victim)
+    if ".jsonl" in kind:  # where a key is missing, it is null
+        assert differs.value.context["field"] == "s"
+    else:
+        assert differs.value.context["file"] == str(victim)
+        assert re.search(r"s: \w+ there, missing here", str(differs.value))
 
 
 def damage(data: bytes) -> Iterator[tuple[str, bytes]]:

@@ -1,0 +1,1 @@
+"""CSV and JSON lines as sources. `csv` and `jsonl` are what the packer meets."""
