@@ -14,8 +14,10 @@ import pytest
 
 from fieldslab.packer.check.verify import verify
 from fieldslab.packer.cli import run
+from fieldslab.packer.commands.scrubbing import scrub_slabs
 from fieldslab.packer.definition import read_definition
 from fieldslab.packer.parts.packing import pack_part
+from fieldslab.packer.repairing.repair import repair
 from fieldslab.packer.rewrite.repack import repack
 from fieldslab.packer.source_settings import SourceSettings
 from fieldslab.packer.unions.concat import concat
@@ -147,6 +149,8 @@ def test_every_marked_option_exists() -> None:
         *inspect.signature(pack).parameters,
         *inspect.signature(repack).parameters,
         *inspect.signature(pack_part).parameters,
+        *inspect.signature(repair).parameters,
+        *inspect.signature(scrub_slabs).parameters,
         *verify.__annotations__,
         *inspect.signature(open_slab).parameters,
         *read_definition(SourceSettings),
