@@ -183,6 +183,16 @@ def test_to_a_bucket(tmp_path: Path, bucket: Bucket, monkeypatch: pytest.MonkeyP
     assert copy_slab(url, tmp_path / "copy.slab", source_options=place).id == packed.manifest.id
 
 
+def test_a_shuffle(tmp_path: Path) -> None:
+    """Packed and shuffled by the cluster, a slab is that of one process."""
+    source = tmp_path / "rows.parquet"
+    pq.write_table(pa.table({"x": range(600)}), source, row_group_size=100)
+    options: dict[str, Any] = {"shard_size": 500, "shuffle": 1}
+    expected = pack(source, tmp_path / "here.slab", **options).manifest
+    assert len(expected.shards) > 4  # so rows are sorted by shard first
+    assert pack(source, tmp_path / "ray.slab", engine="ray", **options).manifest.id == expected.id
+
+
 def test_a_driver_that_ends_early(tmp_path: Path, out: Path, expected: Any) -> None:
     """After Ctrl-C, and after a kill, the same command goes on with what is finished."""
     partial = get_partial_path(out)
