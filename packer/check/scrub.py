@@ -112,7 +112,7 @@ class Scrub:
             self._passes = load_passes(
                 self._state, self._passes, [_name_slab(slab) for slab in self._slabs]
             )
-        self._saved_at = time.monotonic()
+        self._save()  # who cannot, is to know before anything is read
         try:
             for index, entry in enumerate(self._passes):
                 if not entry.done:

@@ -14,6 +14,8 @@ from typing import Any
 import numpy as np
 
 from fieldslab.packer import Report, verify
+from fieldslab.packer.check.scrub import Scrub
+from fieldslab.packer.check.throttle import Throttle
 from fieldslab.packer.cli import run
 from fieldslab.reader import open_slab
 from fieldslab.schemas.errors import FieldslabError, Unreadable
@@ -44,6 +46,7 @@ CALLS: dict[str, Callable[[], Any]] = {
     "categories": lambda: list(open_slab(SLAB).categories("c")),
     "head": head,
     "verify": lambda: verify(SLAB),
+    "scrub": lambda: list(Scrub([SLAB], Throttle()).run())[-1],
 }
 
 

@@ -24,7 +24,7 @@ def outcomes(tmp_path_factory: pytest.TempPathFactory) -> list[list[str]]:
     return outcomes
 
 
-@pytest.mark.parametrize("call", ["gather", "row", "categories", "head", "verify"])
+@pytest.mark.parametrize("call", ["gather", "row", "categories", "head", "verify", "scrub"])
 @pytest.mark.parametrize("kind", ["EIO", "ESTALE"])
 def test_a_failing_disk_is_unreadable(outcomes: list[list[str]], call: str, kind: str) -> None:
     """Whichever read fails, the error is Unreadable, and for verify a finding that names it."""
