@@ -58,8 +58,8 @@ class PackOptions(TypedDict, total=False):
         Option(
             SOURCE,
             "KIND",
-            "Kind of source, if the path does not tell: parquet, ipc, csv, jsonl, hdf5, litdata or "
-            "images.",
+            "Kind of source, if the path does not tell: parquet, ipc, orc, csv, jsonl, hdf5, "
+            "litdata or images.",
         ),
     ]
     rows: Annotated[

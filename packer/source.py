@@ -186,6 +186,7 @@ SOURCES = Registry(
         "litdata": "fieldslab.packer.sources.litdata.source:LitDataOpener",
         "parquet": "fieldslab.packer.sources.parquet.source:ParquetSource",
         "ipc": "fieldslab.packer.sources.ipc.source:IpcSource",
+        "orc": "fieldslab.packer.sources.orc:OrcSource",
         "arrow": "fieldslab.packer.sources.arrow:ArrowSource",
         "hdf5": "fieldslab.packer.sources.hdf5.source:HDF5Source",
         "images": "fieldslab.packer.sources.images.source:ImageSource",
@@ -199,7 +200,7 @@ SOURCES = Registry(
 """Every kind of source, in the order in which they are asked whether they accept a path."""
 
 
-_OF_STORES = ("parquet", "ipc", "images", "csv", "jsonl")
+_OF_STORES = ("parquet", "ipc", "orc", "images", "csv", "jsonl")
 """Sources whose files may be objects of stores."""
 
 

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.csv as pc
 import pyarrow.parquet as pq
 import pytest
+from pyarrow import orc
 from tests.naming import case
 from tests.packer.packing import content, interrupt, listing, pack_shards
 from tests.packer.readback import Readback
@@ -50,6 +51,11 @@ def write_stream(table: pa.Table, path: Path) -> None:
         writer.write_table(table, max_chunksize=30)
 
 
+def write_orc(table: pa.Table, path: Path) -> None:
+    """ORC."""
+    orc.write_table(table, path, compression="zstd")
+
+
 def write_csv(table: pa.Table, path: Path) -> None:
     """CSV, compressed where the name says so."""
     with pa.output_stream(path, compression="detect") as stream:
@@ -67,6 +73,7 @@ WRITERS: dict[str, Callable[[pa.Table, Path], None]] = {
     "a.parquet": write_parquet,
     "a.feather": write_feather,
     "a.arrows": write_stream,
+    "a.orc": write_orc,
     "a.csv": write_csv,
     "a.csv.gz": write_csv,
     "a.jsonl": write_jsonl,
