@@ -17,7 +17,7 @@ from collections import Counter
 from pathlib import Path
 
 from tests.campaigns import say
-from tests.remote_faults import kill_readers, make_subject, read_through_faults
+from tests.remote_faults import fill_disk, kill_readers, make_subject, read_through_faults
 from tests.servers.web import run_web_server
 
 _ROUNDS_OF_A_CACHE = 8
@@ -40,6 +40,8 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
         subject = make_subject(folder)
+        if not fill_disk(folder):
+            say("no disk can be mounted here, and so none becomes full")
         for number in range(first, first + given.rounds):
             if time.monotonic() > until:
                 break

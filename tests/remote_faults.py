@@ -8,6 +8,8 @@ import gc
 import os
 import random
 import signal
+import subprocess
+import sys
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -68,6 +70,43 @@ for epoch in range(10**6):
 """
 
 
+# Reads a slab through a cache on a file system of 3 MB, which is mounted for this program alone.
+FULL = """
+import sys, numpy as np
+from pathlib import Path
+from fieldslab.reader import open_slab
+from fieldslab.schemas.errors import NoSpace
+source, disk = map(Path, sys.argv[1:])
+local, slab = open_slab(source), open_slab(source, cache_dir=disk / "cache")
+late = open_slab(source, cache_dir=disk / "late")
+def check(rows):
+    assert np.array_equal(slab.gather(rows)["x"], local.gather(rows)["x"])
+ballast = disk / "ballast"
+ballast.write_bytes(bytes(1_500_000))
+check([0, 599])
+try:
+    slab.gather(range(600))
+except NoSpace as error:
+    print(error)
+check([0, 599])
+with open(ballast, "ab", buffering=0) as file:
+    try:
+        while file.write(bytes(4096)):
+            pass
+    except OSError:
+        pass
+check([0, 599])
+for read in (lambda: late.gather([0]), lambda: open_slab(source, cache_dir=disk / "other")):
+    try:
+        read()
+    except NoSpace as error:
+        print(error)
+ballast.unlink()
+assert np.array_equal(late.gather([0, 300])["x"], local.gather([0, 300])["x"])
+"""
+MOUNT = 'mount -t tmpfs -o size=3m none "$1" && shift && exec "$@"'
+
+
 class Subject(NamedTuple):
     """A slab, another one that takes its place, and what the first one holds."""
 
@@ -125,6 +164,25 @@ def read_through_faults(
     del slab
     check_cache(subject, cache)
     return counts
+
+
+def fill_disk(folder: Path) -> bool:
+    """Read through a cache on a disk that becomes full; return False where none can be mounted.
+
+    Whatever cannot be written is NoSpace, what is there can be read, and nobody gets SIGBUS.
+    """
+    disk = folder / "disk"
+    disk.mkdir()
+    values = np.random.default_rng(0).integers(0, 256, (600, 10_000), np.uint8)
+    source = write_slab(folder / "full.slab", {"x": values}, [200] * 3)
+    mount = ["unshare", "--map-root-user", "--mount", "sh", "-c", MOUNT, "sh", str(disk)]
+    if subprocess.run([*mount, "true"], capture_output=True).returncode:
+        return False
+    program = [sys.executable, "-c", FULL, str(source), str(disk)]
+    done = subprocess.run([*mount, *program], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("the cache directory is full") == 3
+    return True
 
 
 def kill_readers(

@@ -15,6 +15,7 @@ import time
 from collections.abc import Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from fieldslab.schemas.errors import DamagedManifest, FieldslabError
@@ -42,6 +43,8 @@ _WATCH = 0.25
 """Seconds between looks at whether the parent lives, and at whether mirrors are whole."""
 _SWITCH, _USUAL_SWITCH = 0.0005, sys.getswitchinterval()
 """Seconds until who waits for the interpreter gets it: while modules are imported, and later."""
+_COLLECT_AFTER = 0.1
+"""Seconds after a slab was closed, until what it was made of is collected."""
 _COLLECT = 50_000
 """Objects between two runs of the collector: it would look at all requests under way, often."""
 
@@ -63,6 +66,8 @@ class Helper:
             session = self._sessions.pop(request.slab, None)
             if session is not None:
                 session.close()
+                # What it mapped is part of cycles: files that are deleted would stay.
+                asyncio.get_running_loop().call_later(_COLLECT_AFTER, gc.collect)
             return
         if isinstance(request, Cancel):
             session = self._sessions.get(request.slab)
@@ -143,6 +148,7 @@ def _create_session(store: Store, content: bytes, request: Attach) -> "Session":
     return _load_session_class()(store, content, request)
 
 
+@cache  # to freeze sessions would keep them
 def _load_session_class() -> "type[Session]":
     from fieldslab.schemas.mirror.session import Session  # numpy, and much of fieldslab
 

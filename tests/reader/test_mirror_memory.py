@@ -70,16 +70,27 @@ def test_a_mirror_in_memory_ends_with_its_last_user(tmp_path: Path) -> None:
 def test_a_mirror_in_memory_is_freed_beside_other_slabs(tmp_path: Path) -> None:
     """It goes with its slab, though the helper process goes on for another one."""
     source = write_slab(tmp_path / "x.slab", {"x": VALUES}, [100, 200])
-    other = open_slab(source, cache_dir=tmp_path / "cache")
-    check_rows(other)
     slab = open_slab(source, cache_dir=MEMORY)
     check_rows(slab)
+    other = open_slab(source, cache_dir=tmp_path / "cache")
+    check_rows(other)
     memory = find_memory_cache()
     assert memory is not None
     assert memory[0].is_dir()
     del slab
     wait_until(lambda: not memory[0].exists())
+    (helper,) = find_helpers()
+    wait_until(lambda: not list_deleted_files(helper.pid))  # they would take memory
     check_rows(other)
+
+
+def list_deleted_files(process: int) -> list[str]:
+    """List the files that a process holds open, or mapped, although they were deleted."""
+    names = [
+        os.readlink(path) for path in Path(f"/proc/{process}/fd").iterdir() if path.is_symlink()
+    ]
+    names += Path(f"/proc/{process}/maps").read_text().splitlines()
+    return [name for name in names if "fieldslab" in name and name.endswith("(deleted)")]
 
 
 def test_forked_workers_keep_a_mirror_in_memory(tmp_path: Path) -> None:
