@@ -8,6 +8,8 @@ from fieldslab.reader.interpreters import check_interpreter
 from fieldslab.reader.quarantine import make_quarantine
 from fieldslab.reader.slab import Slab
 from fieldslab.reader.slab_storage import Storage
+from fieldslab.schemas.errors import SlabChanged
+from fieldslab.schemas.folder import check_content_id
 from fieldslab.schemas.unions.open_members import Places, open_members
 
 
@@ -23,6 +25,7 @@ def open_slab(
     cache_shared: bool = False,
     on_damage: Literal["raise", "skip", "fill"] = "raise",
     max_damaged: float = 0.001,
+    id: str | None = None,  # what the manifest and `info` call it
 ) -> Slab:
     """Open a slab, or many as one. Only manifests are read, so the time does not depend on rows.
 
@@ -71,6 +74,9 @@ def open_slab(
         `Loader.stats()` counts them. Single rows, columns and addresses raise in any case.
     max_damaged
         The share of all rows that may be damaged; with more, the error is raised.
+    id
+        The `id` that the content must have, as `fieldslab info` shows it: 64 hexadecimal digits,
+        or the first 16 or more of them. Of many slabs, it is that of all together.
 
     Raises
     ------
@@ -79,7 +85,7 @@ def open_slab(
     AccessDenied, MissingLibrary
         A server refuses; reading the URL needs a library.
     SlabChanged
-        A slab is not the one that a union file lists.
+        A slab is not the one that a union file lists, or that `id` names.
     UsageError
         Arguments make no sense, slabs contradict each other, `cache_dir` holds something else, or
         this is a subinterpreter, which numpy and numba do not support.
@@ -88,6 +94,8 @@ def open_slab(
     """
     check_interpreter()
     quarantine = make_quarantine(on_damage, max_damaged)
+    if id is not None:
+        check_content_id(id)
     slabs = open_members(
         path,
         missing=missing,
@@ -97,4 +105,12 @@ def open_slab(
         storage_options=storage_options,
         cache_shared=cache_shared,
     )
+    if id is not None and not slabs.manifest.id.startswith(id.lower()):
+        raise SlabChanged(
+            "this is another slab than the one that was asked for: its content has another `id`",
+            file=slabs.path,
+            expected=id,
+            found=slabs.manifest.id,
+            hint="Get the slab from its author again, or give the `id` of this one.",
+        )
     return Slab(Storage(slabs, verify, quarantine), range(slabs.manifest.rows))

@@ -19,7 +19,8 @@
     ├── Damaged                 1  bytes are not what pack wrote
     │   ├── DamagedManifest
     │   ├── DamagedArray           a file's size, header or content
-    │   └── DamagedImage           stored as it was packed, but no decoder can make a picture of it
+    │   ├── DamagedImage           stored as it was packed, but no decoder can make a picture of it
+    │   └── BadSignature           not signed, or not with this key, or changed since
     ├── SourceError             4  the source cannot be packed as asked
     │   ├── SourceUnreadable    3  missing, damaged, encrypted, or no right to read it
     │   │   ├── SourceNotFound     no such file or directory (FileNotFoundError)
@@ -290,6 +291,10 @@ class DamagedArray(Damaged):
 
 class DamagedImage(Damaged):
     """The bytes are what was packed, but no decoder can make a picture of them."""
+
+
+class BadSignature(Damaged):
+    """The slab is not signed, or not with the key that is asked for, or changed since."""
 
 
 class SourceError(FieldslabError):

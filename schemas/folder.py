@@ -2,6 +2,7 @@
 
 import errno
 import os
+import re
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -242,6 +243,17 @@ def load_manifest(slab: str | Path, *, follow_links: bool = False) -> Manifest:
     """Read and validate the manifest of a slab; the errors are those of `open_slab_files`."""
     with open_slab_files(slab, follow_links=follow_links) as files:
         return files.manifest
+
+
+def check_content_id(content: object) -> None:
+    """Raise UsageError for what cannot be the `id` of a slab, or the beginning of one."""
+    if not isinstance(content, str) or not re.fullmatch("[0-9a-fA-F]{16,64}", content):
+        raise UsageError(
+            f"{mark_option('id')} is not one of a slab",
+            expected="64 hexadecimal digits, or the first 16 or more of them",
+            found=repr(content),
+            hint="`fieldslab info SLAB` shows it.",
+        )
 
 
 def check_content(manifest: Manifest, content: str, place: object) -> None:

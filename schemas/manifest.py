@@ -22,6 +22,8 @@ from fieldslab.schemas.files import RESTORE
 FORMAT = "fieldslab"
 VERSION = 1
 MANIFEST = "manifest.json"
+SIGNATURE = f"{MANIFEST}.minisig"
+"""Where a slab is signed, this file lies beside the manifest; readers do without it."""
 SHUFFLE_ATTRIBUTE = "shuffle"
 """The member of `attributes` that says how rows were shuffled when the slab was packed."""
 MAX_BYTES = 16 * 1024 * 1024

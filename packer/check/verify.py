@@ -30,7 +30,7 @@ from fieldslab.schemas.errors import (
 from fieldslab.schemas.fields import Field
 from fieldslab.schemas.folder import SlabFiles
 from fieldslab.schemas.layout import ArrayFile
-from fieldslab.schemas.manifest import MANIFEST, Manifest
+from fieldslab.schemas.manifest import MANIFEST, SIGNATURE, Manifest
 from fieldslab.schemas.optiontext import mark_option
 from fieldslab.schemas.stores.slab_objects import (
     SlabObjects,
@@ -201,7 +201,9 @@ def choose_fields(manifest: Manifest, fields: str | Iterable[str] | None) -> lis
 
 def make_expected_names(manifest: Manifest) -> set[str]:
     """Make the names of what belongs into a slab's own folder."""
-    names = {MANIFEST} | {layout.name_shard(index) for index in range(len(manifest.shards))}
+    names = {MANIFEST, SIGNATURE} | {
+        layout.name_shard(index) for index in range(len(manifest.shards))
+    }
     return names if manifest.tables is None else names | {layout.TABLES}
 
 

@@ -22,6 +22,7 @@ COMMANDS = Registry(
         "repack": "fieldslab.packer.commands.repack:repack",
         "verify": "fieldslab.packer.commands.verify:verify",
         "repair": "fieldslab.packer.commands.repair:repair",
+        "sign": "fieldslab.packer.commands.sign:sign",
         "info": "fieldslab.packer.commands.info:info",
         "head": "fieldslab.packer.commands.head:head",
         "export": "fieldslab.packer.commands.export:export",

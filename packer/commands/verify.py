@@ -1,6 +1,7 @@
 """`fieldslab verify`."""
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import click
@@ -16,7 +17,7 @@ from fieldslab.packer.commands.shared import (
 )
 from fieldslab.packer.commands.terminal import print_json
 from fieldslab.packer.commands.text_format import escape_controls
-from fieldslab.schemas.errors import Damaged, NotASlab, UsageError
+from fieldslab.schemas.errors import BadSignature, Damaged, NotASlab, UsageError
 from fieldslab.schemas.optiontext import render_for_shell
 
 CHECKS = "Checks"
@@ -62,6 +63,13 @@ Examples:
         multiple=True,
         type=PATH,
     ),
+    Option(
+        "--public-key",
+        CHECKS,
+        "First check that each slab was signed with this key of `fieldslab sign` or minisign.",
+        "FILE",
+        type=PATH,
+    ),
     Option("--fields", CHECKS, "Check only these fields: names or patterns.", "a,b", multiple=True),
     Option("--rate", SCRUB, "Read at most so many bytes per second.", "SIZE"),
     Option(
@@ -105,6 +113,7 @@ def verify(
     against: Sequence[str],
     from_: str | None,
     tokenizers: Sequence[str],
+    public_key: str | None,
     fields: Sequence[str],
     rate: str | None,
     max_load: float | None,
@@ -130,8 +139,12 @@ def verify(
     block.
     """
     from fieldslab.packer.unions.union_changes import expand_places
+    from fieldslab.schemas.folder import open_slab_files
+    from fieldslab.schemas.signatures import check_signature
 
     slabs = expand_places(slabs, storage_options)
+    if public_key is not None and (repeat or rate or max_load or resume or metrics):
+        raise UsageError("--public-key does not go with options of a scrub: verify once with it")
     if repeat or any(given is not None for given in (rate, max_load, resume, metrics)):
         from fieldslab.packer.commands.scrubbing import scrub_slabs
 
@@ -163,6 +176,9 @@ def verify(
     code, hidden = 0, progress == "none" or quiet or as_json
     for slab in slabs:
         try:
+            if public_key is not None:
+                with open_slab_files(slab, follow_links=follow_links) as files:
+                    check_signature(files, Path(public_key))
             checked = verify_with_bar(
                 slab,
                 hidden=hidden,
@@ -177,7 +193,7 @@ def verify(
                 follow_links=follow_links,
                 storage_options=storage_options,
             )
-        except NotASlab as error:
+        except (NotASlab, BadSignature) as error:
             if as_json:
                 print_json(
                     {"path": slab, "ok": False} | error.as_dict(render_for_shell), indent=None

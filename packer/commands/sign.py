@@ -1,0 +1,52 @@
+"""`fieldslab sign`."""
+
+from pathlib import Path
+
+from fieldslab.packer.commands.params import PATH, Argument, Option, command
+from fieldslab.packer.commands.shared import JSON
+from fieldslab.packer.commands.terminal import print_json
+from fieldslab.schemas.errors import UsageError
+
+EXAMPLES = """\
+Examples:
+  fieldslab sign train.slab --new-key lab.key          makes lab.key and lab.pub
+  fieldslab sign train.slab --key lab.key
+  fieldslab verify train.slab --public-key lab.pub
+  minisign -Vm train.slab/manifest.json -p lab.pub     the same without fieldslab"""
+
+
+@command(
+    Argument("slab", "SLAB", "A directory that pack wrote.", type=PATH),
+    Option(
+        "--key", "Options", "A key of minisign or --new-key, without a password.", "FILE", type=PATH
+    ),
+    Option(
+        "--new-key",
+        "Options",
+        "Make this key first, and FILE.pub for those who verify. Keep the key to yourself.",
+        "FILE",
+        type=PATH,
+    ),
+    JSON,
+    examples=EXAMPLES,
+)
+def sign(slab: str, key: str | None, new_key: str | None, as_json: bool) -> None:
+    """Sign a slab, so that others can tell that it is yours and unchanged.
+
+    The signature (Ed25519, in the format of minisign) covers manifest.json, and lies beside it as
+    manifest.json.minisig. Who reads the slab without a key does not notice it.
+    """
+    from fieldslab.schemas.folder import open_slab_files
+    from fieldslab.schemas.signatures import create_key, sign_slab
+
+    if (key is None) == (new_key is None):
+        raise UsageError("a slab is signed with one key", hint="Give --key or --new-key.")
+    path = Path(key or new_key or "")
+    with open_slab_files(slab) as files:
+        if new_key is not None:
+            create_key(path)
+        public = sign_slab(files, path)
+        if as_json:
+            print_json({"path": slab, "id": files.manifest.id, "key": public.name})
+        else:
+            print(f"{slab}: signed {files.manifest.id[:16]} with key {public.name}")

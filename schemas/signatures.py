@@ -1,0 +1,213 @@
+"""Signatures of slabs: Ed25519 over `manifest.json`, in the files of minisign.
+
+`manifest.json.minisig` lies beside the manifest, so `minisign -Vm train.slab/manifest.json -p KEY`
+checks what is made here, and the other way round. The manifest holds the roots of all digests.
+"""
+
+import base64
+import binascii
+import hashlib
+import os
+import time
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from fieldslab.schemas.errors import (
+    BadSignature,
+    DamagedArray,
+    DamagedManifest,
+    MissingLibrary,
+    OutputDenied,
+    OutputError,
+    OutputExists,
+    UsageError,
+)
+from fieldslab.schemas.files import read_bytes
+from fieldslab.schemas.folder import SlabFiles
+from fieldslab.schemas.manifest import MANIFEST, MAX_BYTES, SIGNATURE
+
+_KEY, _HASHED = b"Ed", b"ED"
+"""Algorithms as minisign names them: keys, and signatures of BLAKE2b digests."""
+_CHECKSUM, _NO_KDF = b"B2", bytes(2)
+_NUMBER, _SEED, _PUBLIC, _SIGNED = 8, 32, 32, 64
+_MOST_BYTES = 4096
+_UNTRUSTED, _TRUSTED = "untrusted comment: ", "trusted comment: "
+
+
+class PublicKey(NamedTuple):
+    """A public key: its number, which tells keys apart, and the key itself."""
+
+    number: bytes
+    key: bytes
+
+    @property
+    def name(self) -> str:
+        """The number, as minisign writes it."""
+        return self.number[::-1].hex().upper()
+
+
+def create_key(path: Path) -> Path:
+    """Create a key without a password at `path`, and its public key beside it, in NAME.pub.
+
+    Returns the path of the public key. Raises OutputExists, OutputDenied, OutputError and
+    MissingLibrary.
+    """
+    ed25519 = _import_ed25519()
+    seed, number = os.urandom(_SEED), os.urandom(_NUMBER)
+    public = ed25519.Ed25519PrivateKey.from_private_bytes(seed).public_key().public_bytes_raw()
+    secret = seed + public
+    checksum = hashlib.blake2b(_KEY + number + secret, digest_size=32).digest()
+    content = b"".join([_KEY, _NO_KDF, _CHECKSUM, bytes(48), number, secret, checksum])
+    name = PublicKey(number, public).name
+    _write_new(path, f"fieldslab secret key {name}", content, 0o600)
+    target = path.with_suffix(".pub")
+    _write_new(target, f"fieldslab public key {name}", _KEY + number + public, 0o644)
+    return target
+
+
+def sign_slab(files: SlabFiles, key: Path) -> PublicKey:
+    """Sign a slab with a key of minisign without a password; return the public key.
+
+    Raises UsageError where the key is none, MissingLibrary, OutputDenied and OutputError.
+    """
+    ed25519 = _import_ed25519()
+    content = _read_key(key, 158, "a secret key")
+    if content[2:4] != _NO_KDF:
+        raise UsageError(
+            "the key has a password",
+            file=key,
+            hint=f"Sign with minisign itself: minisign -Sm {files.path / MANIFEST} -s {key}.",
+        )
+    number, secret, checksum = content[54:62], content[62:126], content[126:158]
+    computed = hashlib.blake2b(_KEY + number + secret, digest_size=32).digest()
+    if checksum not in (computed, bytes(32)):  # minisign writes none without a password
+        raise UsageError("the key is damaged", file=key, hint="Restore it from a copy.")
+    private = ed25519.Ed25519PrivateKey.from_private_bytes(secret[:_SEED])
+    signature = private.sign(_digest_manifest(files))
+    comment = f"timestamp:{int(time.time())}\tfile:{MANIFEST}\tid:{files.manifest.id}"
+    both = private.sign(signature + comment.encode())
+    text = (
+        f"{_UNTRUSTED}signature of a slab by fieldslab\n"
+        f"{_encode(_HASHED + number + signature)}\n{_TRUSTED}{comment}\n{_encode(both)}\n"
+    )
+    target = Path(files.path) / SIGNATURE
+    draft = target.with_name(f".{SIGNATURE}")
+    try:
+        draft.write_text(text, encoding="utf-8")
+        os.replace(draft, target)
+    except OSError as error:
+        raise _make_output_error(error, target) from error
+    return PublicKey(number, secret[_SEED:])
+
+
+def check_signature(files: SlabFiles, public_key: Path) -> str:
+    """Check the signature of an open slab; return its trusted comment.
+
+    Raises
+    ------
+    BadSignature
+        There is none, or it is of another key, of another manifest, or damaged.
+    UsageError, MissingLibrary
+        The file is no public key; the library is missing.
+    """
+    ed25519 = _import_ed25519()
+    content = _read_key(public_key, 42, "a public key")
+    key = PublicKey(content[2:10], content[10:])
+    path = files.path / SIGNATURE
+    with files.open_folder() as folder:
+        if SIGNATURE not in folder.list_names():
+            raise BadSignature(
+                "the slab is not signed", file=path, hint="`fieldslab sign` signs a slab."
+            )
+        with folder.open_file(SIGNATURE, DamagedArray) as (fd, size):
+            text = bytes(read_bytes(fd, min(size, _MOST_BYTES), 0, path))
+    try:
+        _, first, comment, second, *_ = text.decode().splitlines()
+        signed, both = (base64.b64decode(line, validate=True) for line in (first, second))
+    except (ValueError, binascii.Error):
+        raise _make_bad_error(path, "the signature cannot be read") from None
+    number, signature = signed[2:10], signed[10:]
+    if signed[:2] != _HASHED or len(signature) != _SIGNED or not comment.startswith(_TRUSTED):
+        raise _make_bad_error(path, "the signature is of an unknown kind", expected="minisign")
+    if number != key.number:
+        found = PublicKey(number, b"").name
+        raise _make_bad_error(
+            path, "it was signed with another key", expected=key.name, found=found
+        )
+    from cryptography.exceptions import InvalidSignature
+
+    trusted = comment.removeprefix(_TRUSTED)
+    try:
+        public = ed25519.Ed25519PublicKey.from_public_bytes(key.key)
+        public.verify(signature, _digest_manifest(files))
+        public.verify(both, signature + trusted.encode())
+    except InvalidSignature:
+        problem = "the signature does not fit: the manifest is not the one that was signed"
+        raise _make_bad_error(path, problem) from None
+    return trusted
+
+
+def _digest_manifest(files: SlabFiles) -> bytes:
+    path = files.path / MANIFEST
+    with files.open_folder() as folder, folder.open_file(MANIFEST, DamagedManifest) as (fd, size):
+        content = read_bytes(fd, min(size, MAX_BYTES), 0, path)
+    return hashlib.blake2b(content).digest()
+
+
+def _read_key(path: Path, size: int, what: str) -> bytes:
+    """Read a file of minisign: a comment, and a line of base64 with so many bytes."""
+    try:
+        lines = path.read_bytes()[:_MOST_BYTES].decode().splitlines()
+        content = base64.b64decode(lines[1], validate=True)
+    except FileNotFoundError as error:
+        hint = "Make a key: fieldslab sign SLAB --new-key FILE."
+        raise UsageError("there is no key here", file=path, hint=hint) from error
+    except OSError as error:
+        raise UsageError(f"the key cannot be read: {error.strerror}", file=path) from error
+    except (ValueError, IndexError, binascii.Error):
+        content = b""
+    if len(content) != size or content[:2] != _KEY:
+        raise UsageError(
+            f"this is not {what} of minisign",
+            file=path,
+            hint="`fieldslab sign --new-key NAME.key` makes NAME.key, to sign with, and NAME.pub, "
+            "to check with.",
+        )
+    return content
+
+
+def _write_new(path: Path, comment: str, content: bytes, mode: int) -> None:
+    try:
+        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
+        with open(fd, "w", encoding="utf-8") as file:
+            file.write(f"{_UNTRUSTED}{comment}\n{_encode(content)}\n")
+    except FileExistsError as error:
+        hint = "Sign with it, or give another name."
+        raise OutputExists("a key is here already", file=path, hint=hint) from error
+    except OSError as error:
+        raise _make_output_error(error, path) from error
+
+
+def _encode(content: bytes) -> str:
+    return base64.b64encode(content).decode()
+
+
+def _make_bad_error(path: Path, problem: str, **context: Any) -> BadSignature:
+    hint = "Do not trust the slab: get it, or the public key, from its author again."
+    return BadSignature(problem, file=path, hint=hint, **context)
+
+
+def _make_output_error(error: OSError, path: Path) -> OutputError:
+    kind = OutputDenied if isinstance(error, PermissionError) else OutputError
+    return kind(f"cannot be written: {error.strerror}", file=path)
+
+
+def _import_ed25519() -> Any:
+    try:
+        from cryptography.hazmat.primitives.asymmetric import ed25519
+    except ImportError as error:
+        raise MissingLibrary(
+            "signatures need cryptography, which is not installed",
+            hint="Install it: pip install 'fieldslab[sign]'",
+        ) from error
+    return ed25519

@@ -1,0 +1,144 @@
+"""Signatures of slabs, and slabs that are opened by their id."""
+
+import base64
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from tests.naming import case
+from tests.slabs import flip, write_slab
+
+from fieldslab.packer import verify
+from fieldslab.reader import open_slab
+from fieldslab.schemas.errors import BadSignature, SlabChanged, UsageError
+from fieldslab.schemas.folder import load_manifest, open_slab_files
+from fieldslab.schemas.manifest import MANIFEST, SIGNATURE
+from fieldslab.schemas.signatures import check_signature
+
+GOLDEN = Path(__file__).parents[1] / "golden" / "v1" / "enum.slab"
+# Made by minisign 0.11: a key without a password, and its signature of the manifest of GOLDEN.
+SECRET = """\
+untrusted comment: minisign encrypted secret key
+RWQAAEIyAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAnUzpu7Bj\
+c/1UItAqntn8CuKmuNxrgnVjrOFEfLtQnCswDHd/5GsHZSaRBUOYvfW31INUoK8ssqW+4WzIT/eH90r8\
+8ZQBv5CqAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=
+"""
+PUBLIC = """\
+untrusted comment: minisign public key FD7363B0BBE94C9D
+RWSdTOm7sGNz/SaRBUOYvfW31INUoK8ssqW+4WzIT/eH90r88ZQBv5Cq
+"""
+SIGNED = """\
+untrusted comment: signature from minisign secret key
+RUSdTOm7sGNz/SxmO4eC1yvjzD3smUVmEBxVhyH6noWViw7Ojdv6RbBhzcD9v3WGHk6LNa9VaYDgzVQO99Y/hRALRMSP1Onw3ww=
+trusted comment: timestamp:1795379350	file:manifest.json	hashed
+Ov7d29oJcOyslChzjcBDBx2PXf+rvJmCphRgPJrFq+WFePXRmnvoA9zP6ZkpDvCOTu9TlYiANg9iGg867l05Bw==
+"""
+
+
+@pytest.fixture
+def slab(tmp_path: Path) -> Path:
+    """A slab of one field."""
+    return write_slab(tmp_path / "x.slab", {"x": np.arange(10)})
+
+
+def test_signatures_of_minisign(tmp_path: Path, cli: Any) -> None:
+    """What minisign signed is accepted, and its keys sign."""
+    path = Path(shutil.copytree(GOLDEN, tmp_path / "x.slab"))
+    (path / SIGNATURE).write_text(SIGNED)
+    public, secret = tmp_path / "key.pub", tmp_path / "key"
+    public.write_text(PUBLIC)
+    secret.write_text(SECRET)
+    with open_slab_files(path) as files:
+        assert "file:manifest.json" in check_signature(files, public)
+    (path / SIGNATURE).unlink()
+    assert cli("sign", path, "--key", secret).code == 0
+    assert cli("verify", path, "--public-key", public).code == 0
+
+
+def test_keys_of_our_own(slab: Path, cli: Any) -> None:
+    """A new key signs; the signature belongs to the slab, which is read as before."""
+    key = slab.with_name("lab.key")
+    done = cli("sign", slab, "--new-key", key)
+    assert done.code == 0, done
+    assert key.stat().st_mode & 0o777 == 0o600
+    assert verify(slab).ok
+    assert cli("verify", slab, "--public-key", slab.with_name("lab.pub")).code == 0
+    assert open_slab(slab).gather([3])["x"].tolist() == [3]
+    assert cli("sign", slab, "--new-key", key).code == 5, "the key is not overwritten"
+    assert cli("sign", slab).code == 2
+    scrub = cli("verify", slab, "--public-key", slab.with_name("lab.pub"), "--rate", "1M")
+    assert scrub.code == 2
+
+
+def test_what_was_not_signed_is_refused(slab: Path, cli: Any) -> None:
+    """No signature, one of another key or manifest, damage in it: each is a named error."""
+    public = slab.with_name("lab.pub")
+    public.write_text(PUBLIC)
+    refused = cli("verify", slab, "--public-key", public)
+    assert (refused.code, "FAILED" in refused.out, "not signed" in refused.out) == (1, True, True)
+    (slab / SIGNATURE).write_text(SIGNED)
+    with open_slab_files(slab) as files:
+        with pytest.raises(BadSignature, match="not the one that was signed"):
+            check_signature(files, public)
+        own = slab.with_name("own.key")
+        assert cli("sign", slab, "--new-key", own).code == 0
+        with pytest.raises(BadSignature, match="signed with another key"):
+            check_signature(files, public)
+        good = (slab / SIGNATURE).read_text()
+        for number, line in enumerate(good.splitlines()[1:], 1):
+            lines = good.splitlines()
+            lines[number] = line[:-6] + ("B" if line[-6] == "A" else "A") + line[-5:]
+            (slab / SIGNATURE).write_text("\n".join(lines))
+            with case(number), pytest.raises(BadSignature):
+                check_signature(files, own.with_suffix(".pub"))
+        for text in ("", "\n" * 9, good[:60], "\xff" * 300):
+            (slab / SIGNATURE).write_text(text)
+            with case(text), pytest.raises(BadSignature):
+                check_signature(files, own.with_suffix(".pub"))
+    (slab / SIGNATURE).write_text(good)
+    flip(slab / MANIFEST, -4096 + 30)
+    assert cli("verify", slab, "--public-key", own.with_suffix(".pub")).code != 0
+
+
+def test_keys_that_are_none(slab: Path, cli: Any) -> None:
+    """Missing and damaged keys, public for secret ones and those with a password are refused."""
+    content = bytearray(base64.b64decode(SECRET.splitlines()[1]))
+    content[2:4] = b"Sc"
+    locked = f"untrusted comment: x\n{base64.b64encode(content).decode()}\n"
+    content[2:4], content[-1] = bytes(2), 7
+    wrong = f"untrusted comment: x\n{base64.b64encode(content).decode()}\n"
+    key = slab.with_name("key")
+    for text, words in (
+        (None, "no key here"),
+        (PUBLIC, "not a secret key"),
+        ("", "not a secret key"),
+        (locked, "minisign -Sm"),
+        (wrong, "damaged"),
+    ):
+        if text is not None:
+            key.write_text(text)
+        done = cli("sign", slab, "--key", key)
+        with case(words):
+            assert done.code == 2
+            assert words in done.err
+    assert not (slab / SIGNATURE).exists()
+
+
+def test_a_slab_is_opened_by_its_id(slab: Path, tmp_path: Path) -> None:
+    """The whole id or the beginning of it; another slab is refused with both ids."""
+    content = load_manifest(slab).id
+    for text in (content, content[:16], content.upper()):
+        assert len(open_slab(slab, id=text)) == 10
+    other = "0" * 64
+    with pytest.raises(SlabChanged, match=rf"expected {other}, found {content}"):
+        open_slab(slab, id=other)
+    wrong: list[Any] = [content[:15], "x" * 64, content + "0", 7]
+    for text in wrong:
+        with case(text), pytest.raises(UsageError, match="not one of a slab"):
+            open_slab(slab, id=text)
+    both = open_slab([slab, slab]).manifest.id
+    assert len(open_slab([slab, slab], id=both[:20])) == 20
+    mirrored = open_slab(slab, id=content, cache_dir=tmp_path / "cache")
+    assert len(mirrored) == 10
