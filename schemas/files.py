@@ -98,8 +98,10 @@ class OpenFolder:
             fd = os.open(name, READ | self._link_flag, dir_fd=self.fd)
         except OSError as error:
             raise make_opening_error(error, path, damaged, field) from error
-        with yield_file(fd, path, damaged, field) as opened:
-            yield opened
+        try:
+            yield fd, measure_regular_file(fd, path, damaged, field)
+        finally:
+            os.close(fd)
 
     def list_names(self) -> list[str]:
         """List what is in it. Raises Unreadable."""
@@ -161,21 +163,12 @@ class OpenFolder:
         return make_opening_error(error, path, DamagedArray)
 
 
-@contextmanager
-def yield_file(
-    fd: int, path: Path, damaged: type[Damaged], field: str | None
-) -> Iterator[tuple[int, int]]:
-    """Yield a descriptor and the size of its file, then close it.
-
-    Raises an error of the class given where it is no regular file.
-    """
-    try:
-        info = os.fstat(fd)
-        if not stat.S_ISREG(info.st_mode):
-            raise damaged("is not a regular file", file=path, field=field, hint=RESTORE)
-        yield fd, info.st_size
-    finally:
-        os.close(fd)
+def measure_regular_file(fd: int, path: Path, damaged: type[Damaged], field: str | None) -> int:
+    """Return the size of a file that is open. Raises `damaged` where it is no regular file."""
+    info = os.fstat(fd)
+    if not stat.S_ISREG(info.st_mode):
+        raise damaged("is not a regular file", file=path, field=field, hint=RESTORE)
+    return info.st_size
 
 
 def make_link_error(path: Path, field: str | None = None) -> NotASlab:

@@ -16,7 +16,7 @@ from fieldslab.schemas.files import (
     make_link_error,
     make_opening_error,
     make_unreadable_error,
-    yield_file,
+    measure_regular_file,
 )
 from fieldslab.schemas.manifest import MANIFEST
 from fieldslab.schemas.system import READ
@@ -36,8 +36,10 @@ class PathFolder(OpenFolder):
             fd = os.open(path, READ)
         except OSError as error:
             raise make_opening_error(error, path, damaged, field) from error
-        with yield_file(fd, path, damaged, field) as opened:
-            yield opened
+        try:
+            yield fd, measure_regular_file(fd, path, damaged, field)
+        finally:
+            os.close(fd)
 
     def list_names(self) -> list[str]:
         """List what is in it. Raises Unreadable."""
