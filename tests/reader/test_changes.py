@@ -35,7 +35,9 @@ def outcomes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 def test_a_cut_file_is_an_error(outcomes: dict[str, str], case: str) -> None:
     """Pages that are lost after their first touch are SlabChanged, in threads and processes."""
     assert outcomes[case].startswith("1 ")
-    assert "SlabChanged" in outcomes[case]
+    # The new process may come to a block for the first time, and asks before it touches that.
+    expected = ("SlabChanged", "wrong size") if case == "process" else ("SlabChanged",)
+    assert any(words in outcomes[case] for words in expected)
     assert "Fatal" not in outcomes[case]
 
 
