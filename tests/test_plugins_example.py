@@ -51,11 +51,11 @@ def run(site: Path, *arguments: object) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_the_source_packs_csv(site: Path, tmp_path: Path) -> None:
+def test_the_source_packs_its_files(site: Path, tmp_path: Path) -> None:
     """Two files are packed, in order, and `verify --against` finds no difference."""
-    paths = [tmp_path / "a.csv", tmp_path / "b.csv"]
-    paths[0].write_text("name,height\nAda,1.5\nBob,2\n")
-    paths[1].write_text("name,height\nCem,1.25\n")
+    paths = [tmp_path / "a.psv", tmp_path / "b.psv"]
+    paths[0].write_text("name|height\nAda|1.5\nBob|2\n")
+    paths[1].write_text("name|height\nCem|1.25\n")
     slab = tmp_path / "people.slab"
     packed = run(site, "-m", "fieldslab", "pack", *paths, "-o", slab)
     assert packed.returncode == 0, packed.stderr
@@ -68,17 +68,17 @@ def test_the_source_packs_csv(site: Path, tmp_path: Path) -> None:
 
 def test_the_source_names_what_is_wrong(site: Path, tmp_path: Path) -> None:
     """Other columns, and values that do not fit, are errors with the file's name."""
-    paths = [tmp_path / "a.csv", tmp_path / "b.csv"]
-    paths[0].write_text("name,height\nAda,1.5\n")
+    paths = [tmp_path / "a.psv", tmp_path / "b.psv"]
+    paths[0].write_text("name|height\nAda|1.5\n")
     for content, problem in (
-        ("name,weight\nCem,60\n", "other columns than in the first file"),
-        ("name,height\nCem,tall\n", "'tall'"),
+        ("name|weight\nCem|60\n", "other columns than in the first file"),
+        ("name|height\nCem|tall\n", "'tall'"),
     ):
         paths[1].write_text(content)
         packed = run(site, "-m", "fieldslab", "pack", *paths, "-o", tmp_path / "x.slab")
         assert packed.returncode in (3, 4)
         assert problem in packed.stderr
-        assert "b.csv" in packed.stderr
+        assert "b.psv" in packed.stderr
 
 
 def test_the_decoder_decodes(site: Path, tmp_path: Path) -> None:

@@ -351,8 +351,8 @@ def _other_content(folder: Path) -> Any:
 
 
 def _not_ours(folder: Path) -> Any:
-    (folder / "a.csv").write_text("a,b\n1,2\n")
-    return folder / "a.csv"
+    (folder / "a.txt").write_text("a,b\n1,2\n")
+    return folder / "a.txt"
 
 
 def _truncated(folder: Path) -> Any:
@@ -407,8 +407,8 @@ def test_no_source(tmp_path: Path) -> None:
     wrong: list[Any] = [[], 7, {"a": 1}, [1, 2], iter([])]
     for patterns in wrong:
         assert isinstance(refused(tmp_path, patterns), UsageError)
-    with pytest.raises(UsageError, match="no such source 'csv'"):
-        pack("a.csv", tmp_path / "slab", from_="csv")
+    with pytest.raises(UsageError, match="no such source 'cvs'"):
+        pack("a.csv", tmp_path / "slab", from_="cvs")
 
 
 @contextmanager

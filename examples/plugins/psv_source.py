@@ -1,4 +1,4 @@
-"""CSV files as a source: `fieldslab pack a.csv b.csv -o table.slab`."""
+"""Values between bars as a source: `fieldslab pack a.psv b.psv -o table.slab`."""
 
 import os
 from collections.abc import Iterator
@@ -11,16 +11,16 @@ from fieldslab.packer.source import Source, Unit
 from fieldslab.schemas.errors import SourceInconsistent, SourceUnreadable
 
 
-class CsvSource(Source):
-    """CSV files with equal columns; each file is a unit.
+class PsvSource(Source):
+    """Files with equal columns, whose values stand between bars; each file is a unit.
 
     The types are those that pyarrow infers from the beginning of the first file.
     """
 
-    name = "csv"  # as in the entry point; `--from csv`
+    name = "psv"  # as in the entry point; `--from psv`
     rereadable = True  # `read` may be called again, so an interrupted pack can resume
 
-    def __init__(self, paths: list[str], *, delimiter: str = ",") -> None:
+    def __init__(self, paths: list[str], *, delimiter: str = "|") -> None:
         """Read the headers; `delimiter` is a setting: `pack(..., settings={"delimiter": ";"})`."""
         self._delimiter = delimiter
         self.settings = {"delimiter": delimiter}
@@ -41,7 +41,7 @@ class CsvSource(Source):
     @staticmethod
     def accepts(paths: list[str]) -> bool:
         """Whether to take these paths if the user does not say `--from`."""
-        return all(path.endswith(".csv") for path in paths)
+        return all(path.endswith(".psv") for path in paths)
 
     def read(self, unit: Unit, columns: list[int], batch_bytes: int) -> Iterator[pa.RecordBatch]:
         """The rows of one file, in batches of about `batch_bytes`."""
