@@ -13,6 +13,7 @@ from fieldslab.schemas.optiontext import mark_option
 
 SOURCE, COLUMNS, IMAGES, TEXT, OUTPUT = "Source", "Columns", "Images", "Text as tokens", "Output"
 HDF5, LITDATA, CSV = "HDF5 sources", "LitData sources", "CSV sources"
+TABLES = "Parquet, Arrow IPC and ORC sources"
 
 DEFAULT_INDEX = 8
 """MCUs from one index point of a JPEG to the next."""

@@ -3,7 +3,7 @@
 from typing import Annotated, TypedDict
 
 from fieldslab.packer.definition import Option
-from fieldslab.packer.pack_options import CSV, HDF5, LITDATA
+from fieldslab.packer.pack_options import CSV, HDF5, LITDATA, TABLES
 
 
 class SourceSettings(TypedDict, total=False):
@@ -91,6 +91,15 @@ class SourceSettings(TypedDict, total=False):
             LITDATA,
             "FILE",
             "Key of an encrypted stream, as written by litdata's Encryption.save.",
+        ),
+    ]
+    unify: Annotated[
+        str | None,
+        Option(
+            TABLES,
+            "widen",
+            "If columns of files differ: 'widen' reads numbers in the widest type of all files "
+            "(int32 as int64, float32 as float64), and columns that a file lacks as null.",
         ),
     ]
     delimiter: Annotated[

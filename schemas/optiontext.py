@@ -29,6 +29,7 @@ _SETTINGS = {
     "memory",
     "raw",
     "delimiter",
+    "unify",
     "header",
     "rows_attr",
     "rows_axis",

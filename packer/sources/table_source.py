@@ -5,6 +5,7 @@ part of it is read. Which files are meant, hive partitions, differences between 
 fingerprints are here.
 """
 
+import base64
 import os
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
@@ -20,7 +21,8 @@ from fieldslab.packer.source import Source, Unit, sample_units
 from fieldslab.packer.sources.path_lookup import NoFiles
 from fieldslab.packer.sources.remote_lookup import is_remote_source
 from fieldslab.packer.sources.table_files import AnyFile, TableFile, TableFiles, find_files
-from fieldslab.schemas.errors import SourceInconsistent
+from fieldslab.packer.sources.widening import widen_schema, widen_type
+from fieldslab.schemas.errors import SourceInconsistent, UsageError
 from fieldslab.schemas.optiontext import mark_option
 
 _NOT_OURS = {b"ARROW:schema", b"pandas", b"huggingface", SHARDS_KEY}
@@ -39,13 +41,19 @@ class TableSource(Source):
         self,
         paths: list[str],
         *,
+        unify: str | None = None,
         storage_options: Mapping[str, Any] | None = None,
         summary: Any = None,
     ) -> None:
         """Open every file; with the summary of all, each when it is first needed.
 
-        Raises SourceUnreadable where one is missing or damaged, and for URLs what stores raise.
+        `unify="widen"` makes one schema of those of all files. Raises UsageError for anything else,
+        SourceUnreadable where a file is missing or damaged, and for URLs what stores raise.
         """
+        if unify not in (None, "widen"):
+            raise UsageError(f"{mark_option('unify')}: must be 'widen'", found=repr(unify))
+        self.settings = {} if unify is None else {"unify": unify}
+        self._unified = unify is not None
         self._summarized = summary is not None
         places = find_files(paths, self.suffixes, self.kind, storage_options)
         self._files: TableFiles[Any] = TableFiles(places, self.open_table)
@@ -63,6 +71,8 @@ class TableSource(Source):
         self.schema = pa.schema(fields, first.schema.metadata)
         self.attributes = _read_attributes(first.schema)
         self.shards = decode_shards((first.schema.metadata or {}).get(SHARDS_KEY))
+        if self._unified:
+            self._widen()
         self.units = list(self._list_units())
 
     @abstractmethod
@@ -116,10 +126,14 @@ class TableSource(Source):
             arrays = []
             for field in fields:
                 position = table.columns.get(field.name)
-                if position is None:
+                if position is not None:
+                    arrays.append(batch.column(places[position]))
+                elif field.name in table.partition:
                     arrays.append(pa.repeat(table.partition[field.name], batch.num_rows))
                 else:
-                    arrays.append(batch.column(places[position]))
+                    arrays.append(pa.nulls(batch.num_rows, field.type))
+                if self._unified and _relax_type(arrays[-1].type) != _relax_type(field.type):
+                    arrays[-1] = arrays[-1].cast(field.type)
             typed = [field.with_type(a.type) for field, a in zip(fields, arrays, strict=True)]
             yield pa.RecordBatch.from_arrays(arrays, schema=pa.schema(typed))
 
@@ -146,11 +160,12 @@ class TableSource(Source):
                 known = set(self.schema.names)
                 lines += [f"{name}: only here" for name in file.names if name not in known]
             if lines:
+                advice = f" {mark_option('unify', 'widen')} joins them." if self._fits(file) else ""
                 raise SourceInconsistent(
                     f"columns differ from those of {self._files[0].path}: {'; '.join(lines)}",
                     file=file.path,
                     hint="Pack the files apart, or choose common columns with "
-                    f"{mark_option('fields')} or {mark_option('exclude')}.",
+                    f"{mark_option('fields')} or {mark_option('exclude')}.{advice}",
                 )
 
     def fingerprint(self) -> list[dict[str, Any]]:
@@ -163,9 +178,30 @@ class TableSource(Source):
         for column in columns:
             name = self.schema.field(column).name
             expected, actual = self.schema.field(column).type, file.get_type(name)
+            if self._unified and (actual is None or widen_type(expected, actual) == expected):
+                continue
             if actual is None or _relax_type(actual) != _relax_type(expected):
                 lines.append(f"{name}: {expected} there, {actual or 'missing'} here")
         return lines
+
+    def _fits(self, file: TableFile) -> bool:
+        """Return whether `unify` would join a file with the first one."""
+        kinds = [(self._files[0].get_type(name), file.get_type(name)) for name in file.names]
+        return not self._unified and all(
+            first is None or _relax_type(first) == _relax_type(kind) or widen_type(first, kind)
+            for first, kind in kinds
+        )
+
+    def _widen(self) -> None:
+        """Make the schema that of all files."""
+        if "schema" not in self._known:
+            columns = dict(zip(self.schema.names, self.schema.types, strict=True))
+            kinds, lines = widen_schema(columns, self._files)
+            data = pa.schema(list(kinds.items())).serialize().to_pybytes()
+            self._known |= {"schema": base64.b64encode(data).decode(), "widened": lines}
+        data = base64.b64decode(self._known["schema"])
+        self.schema = pa.ipc.read_schema(pa.py_buffer(data)).with_metadata(self.schema.metadata)
+        self.warnings = tuple(self._known["widened"])
 
     def _list_units(self) -> Iterator[Unit]:
         for number, (file, units) in enumerate(zip(self._files.files, self._groups, strict=False)):

@@ -32,6 +32,7 @@ class ParquetSource(TableSource):
         self,
         paths: list[str],
         *,
+        unify: str | None = None,
         storage_options: Mapping[str, Any] | None = None,
         summary: Any = None,
     ) -> None:
@@ -40,7 +41,7 @@ class ParquetSource(TableSource):
         Raises SourceUnreadable where one is missing, damaged or encrypted, and for URLs what
         stores raise.
         """
-        super().__init__(paths, storage_options=storage_options, summary=summary)
+        super().__init__(paths, unify=unify, storage_options=storage_options, summary=summary)
         self.hints = dict.fromkeys(self._files[0].empty_struct_columns, _EMPTY_STRUCT)
 
     def open_table(self, file: AnyFile) -> ParquetPart:
@@ -63,6 +64,9 @@ class ParquetSource(TableSource):
 
     def _count_nulls(self, path: tuple[int, ...]) -> int | None:
         if pa.types.is_nested(self._find_type(path)):
+            return None
+        name = self.schema.field(path[0]).name
+        if self._unified and any(file.get_type(name) is None for file in self._files):
             return None
         total = 0
         for part, leaves in self._find_leaves(path):

@@ -43,9 +43,9 @@ class CsvSource(TextSource):
         if delimiter is not None and (len(delimiter.encode()) != 1 or delimiter in '"\r\n'):
             raise UsageError(f"{mark_option('delimiter')}: must be one sign", found=repr(delimiter))
         self._delimiter, self._header = delimiter, header
+        super().__init__(paths, storage_options=storage_options, summary=summary)
         self.settings = {} if header else {"header": False}
         self.settings |= {} if delimiter is None else {"delimiter": delimiter}
-        super().__init__(paths, storage_options=storage_options, summary=summary)
 
     def find_delimiter(self, file: AnyFile) -> str:
         """Return the sign between the values of a file."""
