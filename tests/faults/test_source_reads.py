@@ -8,6 +8,7 @@ from pathlib import Path
 import h5py
 import numpy as np
 import pyarrow as pa
+import pyarrow.feather
 import pyarrow.parquet as pq
 from tests.faults.shim import build_shim, run_with_shim
 from tests.jpegs import encode, photograph
@@ -58,8 +59,24 @@ def write_images(folder: Path) -> Path:
     return folder
 
 
+def write_feather(folder: Path) -> Path:
+    """An IPC file of two record batches."""
+    table = pa.table({"x": np.arange(200), "t": [f"row {row}" for row in range(200)]})
+    pyarrow.feather.write_feather(table, folder / "a.feather", chunksize=100)
+    return folder
+
+
+def write_csv(folder: Path) -> Path:
+    """Numbers and text."""
+    rows = "".join(f"{row},row {row}\n" for row in range(200))
+    (folder / "a.csv").write_text(f"x,t\n{rows}")
+    return folder
+
+
 WRITERS: dict[str, Callable[[Path], Path]] = {
     "parquet": write_parquet,
+    "ipc": write_feather,
+    "csv": write_csv,
     "hdf5": write_hdf5,
     "litdata": write_litdata,
     "litdata, zstd": write_litdata_zstd,
