@@ -20,9 +20,10 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import types
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 PATHS = os.pathsep.join(str(Path(__file__).parents[1] / name) for name in (".ns", "."))
 SECONDS = 600
@@ -153,6 +154,19 @@ def _become(
         sys.argv[:] = [program, *words]
         sys.path[0] = str(Path(program).parent)
         runpy.run_path(program, run_name="__main__")
+    _end()
+
+
+def _end() -> NoReturn:
+    """End the process as Python does, but without destructors.
+
+    Those of torch's process groups may wait for the lock of the interpreter for ever then.
+    """
+    threading._shutdown()  # type: ignore[attr-defined]
+    atexit._run_exitfuncs()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(0)
 
 
 if __name__ == "__main__" and (request := _serve()):
