@@ -49,10 +49,17 @@ class PublicKey(NamedTuple):
 def create_key(path: Path) -> Path:
     """Create a key without a password at `path`, and its public key beside it, in NAME.pub.
 
-    Returns the path of the public key. Raises OutputExists, OutputDenied, OutputError and
-    MissingLibrary.
+    Returns the path of the public key. Raises UsageError where `path` is NAME.pub, OutputExists,
+    OutputDenied, OutputError and MissingLibrary.
     """
     ed25519 = _import_ed25519()
+    target = path.with_suffix(".pub")
+    if target == path:
+        hint = f"Give {path.with_suffix('.key').name}: the public key is then {path.name}."
+        raise UsageError("this name is for the public key", file=path, hint=hint)
+    if target.exists():  # or a secret key without its public one would stay
+        hint = "Give another name, or remove the public key."
+        raise OutputExists("a public key is here already", file=target, hint=hint)
     seed, number = os.urandom(_SEED), os.urandom(_NUMBER)
     public = ed25519.Ed25519PrivateKey.from_private_bytes(seed).public_key().public_bytes_raw()
     secret = seed + public
@@ -60,7 +67,6 @@ def create_key(path: Path) -> Path:
     content = b"".join([_KEY, _NO_KDF, _CHECKSUM, bytes(48), number, secret, checksum])
     name = PublicKey(number, public).name
     _write_new(path, f"fieldslab secret key {name}", content, 0o600)
-    target = path.with_suffix(".pub")
     _write_new(target, f"fieldslab public key {name}", _KEY + number + public, 0o644)
     return target
 

@@ -23,7 +23,7 @@ Examples:
     Option(
         "--new-key",
         "Options",
-        "Make this key first, and FILE.pub for those who verify. Keep the key to yourself.",
+        "Make this key first, such as lab.key, and lab.pub beside it, for those who verify.",
         "FILE",
         type=PATH,
     ),

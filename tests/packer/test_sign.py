@@ -57,6 +57,17 @@ def test_signatures_of_minisign(tmp_path: Path, cli: Any) -> None:
     assert cli("verify", path, "--public-key", public).code == 0
 
 
+def test_a_new_key_takes_no_name_of_a_public_one(slab: Path, tmp_path: Path, cli: Any) -> None:
+    """No secret key is written to NAME.pub, or beside a public key of the same name."""
+    (tmp_path / "old.pub").write_text(PUBLIC)
+    for name, code in (("new.pub", 2), ("old.key", 5)):
+        with case(name):
+            assert cli("sign", slab, "--new-key", tmp_path / name).code == code
+            assert not (tmp_path / name).exists()
+    assert (tmp_path / "old.pub").read_text() == PUBLIC
+    assert not (slab / SIGNATURE).exists()
+
+
 def test_keys_of_our_own(slab: Path, cli: Any) -> None:
     """A new key signs; the signature belongs to the slab, which is read as before."""
     key = slab.with_name("lab.key")
