@@ -48,7 +48,13 @@ class Runs:
         return [digest_array(self.starts), digest_array(self.lengths)]
 
     def check_rows(self, rows: int) -> None:
-        """Raise UsageError where they go beyond so many rows."""
+        """Raise UsageError where they go beyond so many rows, or there are none for any row."""
+        if rows and not len(self):
+            raise UsageError(
+                "there are no runs of rows",
+                hint="`slab.episodes` is empty for views, and for slabs that were packed without "
+                "episodes: name a field whose value is the same in a run of rows.",
+            )
         if len(self) and int(self.starts[-1] + self.lengths[-1]) > rows:
             raise UsageError(
                 "the runs are those of another slab or view",

@@ -70,17 +70,17 @@ class Slab(Tabular, Windowed):
         return self._storage.fields
 
     @property
-    def episodes(self) -> Episodes | None:
+    def episodes(self) -> Episodes:
         """First row and length of each episode; see `fieldslab.schemas.episodes.Episodes`.
 
-        None for a view, and where the slab does not list episodes: it was packed without
+        Empty for a view, and where the slab does not list episodes: it was packed without
         `episodes`, shuffled, or written without some rows. Those of joined slabs are joined.
         """
         manifest = self.manifest
         lengths = find_episode_lengths(manifest.attributes, manifest.rows)
-        if lengths is None or self._view != range(manifest.rows):
-            return None
-        return Episodes(np.array(lengths, np.int64))
+        if self._view != range(manifest.rows):
+            lengths = None
+        return Episodes(np.array(lengths or [], np.int64))
 
     @property
     def members(self) -> Mapping[str, range]:

@@ -138,8 +138,8 @@ class Windowed(Selectable):
         edges: Edges | None,
     ) -> RowWindows:
         plain = delta_indices is None and within is None and edges is None
-        if plain and length in self._row_windows:
-            return self._row_windows[length]
+        if plain and (known := self._row_windows.get(length)):  # another thread may replace it
+            return known
         if edges not in (None, "repeat", "zeros"):
             raise UsageError("unknown `edges`", expected='"repeat" or "zeros"', found=edges)
         shape, runs = WindowShape(length, delta_indices), resolve_runs(self, within)

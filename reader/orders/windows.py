@@ -190,7 +190,7 @@ class AttachedWindows(Order):
             drops = order.edges == "drop"  # and starts are such that no window goes beyond its run
             bounds = (None, None) if drops else (runs, order.edges)
             self.windows = RowWindows(slab.storage, slab.view, shape, *bounds)
-        self._runs = runs = runs or Runs(np.zeros(1), np.full(1, total))
+        self._runs = runs = Runs(np.zeros(1), np.full(1, total)) if runs is None else runs
         runs.check_rows(total)
         self._first = 0
         rows = runs.lengths

@@ -510,6 +510,11 @@ def test_what_makes_no_windows_is_refused(series: Slab, slab: Slab) -> None:
         Loader(series, 2, ORDERS["elements"], fields=["x"])
     with pytest.raises(UsageError, match="name of a field"):
         Windows(2, within=7).attach(series)
+    for none in (series.episodes, series[5:].episodes, Runs([], [])):
+        with pytest.raises(UsageError, match="no runs"):
+            Windows(2, within=none).attach(series)
+        with pytest.raises(UsageError, match="no runs"):
+            series.gather_windows([3], 2, within=none)
     for starts, options in (
         ([300], {"length": 1}),
         ([299], {"length": 2}),

@@ -59,7 +59,7 @@ def test_groups_that_repeat(tmp_path: Path, names: list[str], lengths: str) -> N
     assert caught.value.hint is not None
     (pattern,) = re.findall(r'settings={"episodes": "([^"]*)"}', caught.value.hint)
     pack(path, tmp_path / "slab", settings={"episodes": pattern})
-    assert open_slab(tmp_path / "slab").episodes is not None
+    assert open_slab(tmp_path / "slab").episodes
     chosen = re.findall(r'fields=\["([^"]*)"\]', caught.value.hint)[0]
     assert chosen == f"data/{sorted(names)[0]}/*"
     pack(path, tmp_path / "slab", fields=chosen, force=True)
@@ -170,7 +170,6 @@ def test_robomimic(tmp_path: Path) -> None:
     assert batch["step"].tolist() == [step for rows in LENGTHS for step in range(rows)]
     assert list(slab.categories("episode_name")) == [f"demo_{n}" for n in range(12)]
     assert list(slab.categories("model_file")) == ["<mujoco/>"]
-    assert slab.episodes is not None
     assert list(slab.episodes) == ranges(LENGTHS)
     warnings = " ".join(packed.warnings)
     assert "mask/train" in warnings
@@ -198,7 +197,6 @@ def test_files_as_episodes(tmp_path: Path) -> None:
     assert np.array_equal(batch["action"][:, 0], batch["episode"])
     assert np.array_equal(batch["seed"], batch["episode"])
     assert list(slab.categories("episode_name")[9:11]) == ["episode_9", "episode_10"]
-    assert slab.episodes is not None
     assert list(slab.episodes) == ranges(LENGTHS)
 
 
@@ -228,7 +226,7 @@ def test_steps_in_one_table(tmp_path: Path) -> None:
         pack(path, tmp_path / "slab")
     packed = pack(path, tmp_path / "slab", exclude="metadata/*")
     assert packed.manifest.rows == 20
-    assert open_slab(tmp_path / "slab").episodes is None
+    assert not open_slab(tmp_path / "slab").episodes
     settings = {"episodes": "ends:terminals,timeouts"}
     with h5py.File(path, "a") as file:  # timeouts: rows 4, 9, 14, 19
         file["terminals"][11] = True
@@ -237,14 +235,12 @@ def test_steps_in_one_table(tmp_path: Path) -> None:
     pack([path, other], tmp_path / "slab", **options)
     slab = open_slab(tmp_path / "slab")
     lengths = [5, 5, 2, 3, 5, 5, 2]
-    assert slab.episodes is not None
     assert list(slab.episodes) == ranges(lengths)
     assert slab["episode"][:].tolist() == np.repeat(np.arange(7), lengths).tolist()
     assert slab["step"][:].tolist() == [step for rows in lengths for step in range(rows)]
     pack([path, other], tmp_path / "slab", rows="7:22", **options)
     cut = open_slab(tmp_path / "slab")
     assert cut["episode"][:].tolist() == slab["episode"][7:22].tolist()
-    assert cut.episodes is not None
     assert cut.episodes.lengths.tolist() == [3, 2, 3, 5, 2]
     for ends in ("nothing", "observations", "metadata/algorithm"):
         with case(ends), pytest.raises(UsageError, match=f"field {ends}"):
@@ -298,19 +294,17 @@ def test_wrong_options(tmp_path: Path) -> None:
 
 
 def test_episodes_of_slabs(tmp_path: Path) -> None:
-    """`slab.episodes` follows the rows: cut by `rows`, joined in unions, absent where unknown."""
+    """`slab.episodes` follows the rows: cut by `rows`, joined in unions, empty where unknown."""
     path = write_robomimic(tmp_path / "a.h5", LENGTHS)
     a, b = tmp_path / "a.slab", tmp_path / "b.slab"
     pack(path, a, settings=DEMOS, shard_size=1)
     pack(path, b, settings=DEMOS, rows="4:12")
 
-    def lengths(slab: Path) -> list[int] | None:
-        episodes = open_slab(slab).episodes
-        return None if episodes is None else episodes.lengths.tolist()
+    def lengths(slab: Path) -> Any:
+        return open_slab(slab).episodes.lengths.tolist()
 
     assert lengths(b) == [4, 2, 2]
     joined = open_slab([b, a])
-    assert joined.episodes is not None
     assert list(joined.episodes) == ranges([4, 2, 2, *LENGTHS])
     out = tmp_path / "out.slab"
     repack(a, out, fields="actions", shard_size="1G")
@@ -320,16 +314,15 @@ def test_episodes_of_slabs(tmp_path: Path) -> None:
     for options in ({"shuffle": 0}, {"drop_rows": [3]}, {"where": "step > 0"}):
         with case(options):
             repack(a, out, force=True, **options)
-            assert lengths(out) is None
+            assert lengths(out) == []
     pack(path, out, settings=DEMOS, shuffle=1, force=True)
-    assert lengths(out) is None
+    assert lengths(out) == []
     pack(open_slab(a)[3:], out, force=True)
-    assert lengths(out) is None
+    assert lengths(out) == []
     slab = open_slab(a)
-    assert slab[1:].episodes is None
-    assert slab.select(range(len(slab))[::-1]).episodes is None
-    assert (open_slab(out) + slab).episodes is None
-    assert slab.episodes is not None
+    assert not slab[1:].episodes
+    assert not slab.select(range(len(slab))[::-1]).episodes
+    assert not (open_slab(out) + slab).episodes
     assert slab.episodes[-1] == range(39, 44)
     assert slab.episodes[:2] == ranges(LENGTHS[:2])
 
