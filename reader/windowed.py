@@ -137,6 +137,7 @@ class Windowed(Selectable):
         within: Any,
         edges: Edges | None,
     ) -> RowWindows:
+        length = None if length is None else check_integer("length", length, least=1)
         plain = delta_indices is None and within is None and edges is None
         if plain and (known := self._row_windows.get(length)):  # another thread may replace it
             return known
@@ -151,6 +152,7 @@ class Windowed(Selectable):
     def _make_element_windows(self, name: str, length: int | None) -> ElementWindows:
         if length is None:
             raise UsageError("`length` is missing", field=name)
+        length = check_integer("length", length, least=1)
         made = self._element_windows.get((name, length))
         if made is None:
             made = ElementWindows(self._storage, self._view, name, length)

@@ -522,6 +522,11 @@ def test_what_makes_no_windows_is_refused(series: Slab, slab: Slab) -> None:
     ):
         with case(starts), pytest.raises(RowOutOfRange):
             series.gather_windows(starts, **options)
+    for of in (None, "tokens"):
+        series.gather_windows([0], 1, of=of)  # which is remembered
+        for length in (1.0, "1", [1]):
+            with case((of, length)), pytest.raises(UsageError, match="integer"):
+                series.gather_windows([0], length, of=of)  # type: ignore[arg-type]
     for options in ({"length": 2, "edges": "drop"}, {"of": "tokens"}, {"length": 2, "out": {}}):
         with case(options), pytest.raises(UsageError):
             series.gather_windows([0], **options)
