@@ -23,7 +23,7 @@ Examples:
     Option(
         "--new-key",
         "Options",
-        "Make this key first, such as lab.key, and lab.pub beside it, for those who verify.",
+        "Make this key first, such as lab.key, which you keep, and lab.pub, which you publish.",
         "FILE",
         type=PATH,
     ),
