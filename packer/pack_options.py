@@ -60,7 +60,7 @@ class PackOptions(TypedDict, total=False):
             SOURCE,
             "KIND",
             "Kind of source, if the path does not tell: parquet, ipc, orc, csv, jsonl, hdf5, "
-            "litdata or images.",
+            "litdata, webdataset or images.",
         ),
     ]
     rows: Annotated[

@@ -192,6 +192,7 @@ SOURCES = Registry(
         "images": "fieldslab.packer.sources.images.source:ImageSource",
         "csv": "fieldslab.packer.sources.text.csv:CsvSource",
         "jsonl": "fieldslab.packer.sources.text.jsonl:JsonLinesSource",
+        "webdataset": "fieldslab.packer.sources.webdataset:WebDatasetSource",
         "slab": "fieldslab.packer.sources.slab_source:SlabSource",
     },
     option="from_",
@@ -200,7 +201,7 @@ SOURCES = Registry(
 """Every kind of source, in the order in which they are asked whether they accept a path."""
 
 
-_OF_STORES = ("parquet", "ipc", "orc", "images", "csv", "jsonl")
+_OF_STORES = ("parquet", "ipc", "orc", "images", "csv", "jsonl", "webdataset")
 """Sources whose files may be objects of stores."""
 
 
@@ -340,8 +341,8 @@ def _make_path_error(path: str) -> SourceUnreadable:
     return SourceUnreadable(
         "there is nothing at this path that fieldslab can pack",
         file=path,
-        expected="Parquet, Arrow IPC, CSV, JSON lines, HDF5 or image files, a directory of them, "
-        "or a LitData stream",
+        expected="Parquet, Arrow IPC, CSV, JSON lines, HDF5 or image files, WebDataset tars, a "
+        "directory of them, or a LitData stream",
         hint=f"Check the path; {mark_option('from_')} names the kind of source. From Python, "
         "`pack` also takes what Arrow can read: a table, a dataset, a stream of record batches.",
     )
