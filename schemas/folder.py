@@ -249,7 +249,7 @@ def check_content_id(content: object) -> None:
     """Raise UsageError for what cannot be the `id` of a slab, or the beginning of one."""
     if not isinstance(content, str) or not re.fullmatch("[0-9a-fA-F]{16,64}", content):
         raise UsageError(
-            f"{mark_option('id')} is not one of a slab",
+            f"{mark_option('id')} is not the id of a slab",
             expected="64 hexadecimal digits, or the first 16 or more of them",
             found=repr(content),
             hint="`fieldslab info SLAB` shows it.",

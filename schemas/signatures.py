@@ -9,6 +9,7 @@ import binascii
 import hashlib
 import os
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -102,6 +103,8 @@ def sign_slab(files: SlabFiles, key: Path) -> PublicKey:
         draft.write_text(text, encoding="utf-8")
         os.replace(draft, target)
     except OSError as error:
+        with suppress(OSError):
+            draft.unlink()
         raise _make_output_error(error, target) from error
     return PublicKey(number, secret[_SEED:])
 

@@ -12,10 +12,10 @@ from tests.slabs import flip, write_slab
 
 from fieldslab.packer import verify
 from fieldslab.reader import open_slab
-from fieldslab.schemas.errors import BadSignature, SlabChanged, UsageError
+from fieldslab.schemas.errors import BadSignature, OutputError, SlabChanged, UsageError
 from fieldslab.schemas.folder import load_manifest, open_slab_files
 from fieldslab.schemas.manifest import MANIFEST, SIGNATURE
-from fieldslab.schemas.signatures import check_signature
+from fieldslab.schemas.signatures import check_signature, create_key, sign_slab
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "v1" / "enum.slab"
 # Made by minisign 0.11: a key without a password, and its signature of the manifest of GOLDEN.
@@ -66,6 +66,17 @@ def test_a_new_key_takes_no_name_of_a_public_one(slab: Path, tmp_path: Path, cli
             assert not (tmp_path / name).exists()
     assert (tmp_path / "old.pub").read_text() == PUBLIC
     assert not (slab / SIGNATURE).exists()
+
+
+def test_a_signature_that_cannot_be_written_leaves_nothing(slab: Path, tmp_path: Path) -> None:
+    """What was written of a signature is removed where it cannot take its place."""
+    key = tmp_path / "lab.key"
+    create_key(key)
+    (slab / SIGNATURE).mkdir()
+    names = sorted(path.name for path in slab.iterdir())
+    with open_slab_files(slab) as files, pytest.raises(OutputError):
+        sign_slab(files, key)
+    assert sorted(path.name for path in slab.iterdir()) == names
 
 
 def test_keys_of_our_own(slab: Path, cli: Any) -> None:
@@ -147,7 +158,7 @@ def test_a_slab_is_opened_by_its_id(slab: Path, tmp_path: Path) -> None:
         open_slab(slab, id=other)
     wrong: list[Any] = [content[:15], "x" * 64, content + "0", 7]
     for text in wrong:
-        with case(text), pytest.raises(UsageError, match="not one of a slab"):
+        with case(text), pytest.raises(UsageError, match="not the id of a slab"):
             open_slab(slab, id=text)
     both = open_slab([slab, slab]).manifest.id
     assert len(open_slab([slab, slab], id=both[:20])) == 20
