@@ -169,7 +169,7 @@ def _read_key(path: Path, size: int, what: str) -> bytes:
         lines = path.read_bytes()[:_MOST_BYTES].decode().splitlines()
         content = base64.b64decode(lines[1], validate=True)
     except FileNotFoundError as error:
-        hint = "Make a key: fieldslab sign SLAB --new-key FILE."
+        hint = "`fieldslab sign` makes keys, too, as its help says."
         raise UsageError("there is no key here", file=path, hint=hint) from error
     except OSError as error:
         raise UsageError(f"the key cannot be read: {error.strerror}", file=path) from error
@@ -179,8 +179,8 @@ def _read_key(path: Path, size: int, what: str) -> bytes:
         raise UsageError(
             f"this is not {what} of minisign",
             file=path,
-            hint="`fieldslab sign --new-key NAME.key` makes NAME.key, to sign with, and NAME.pub, "
-            "to check with.",
+            hint="`fieldslab sign` makes two files: NAME.key, to sign with, and NAME.pub, to check "
+            "with.",
         )
     return content
 
@@ -217,6 +217,6 @@ def _import_ed25519() -> Any:
     except ImportError as error:
         raise MissingLibrary(
             "signatures need cryptography, which is not installed",
-            hint="Install it: pip install 'fieldslab[sign]'",
+            hint="Install it: pip install 'cryptography>=42'",
         ) from error
     return ed25519

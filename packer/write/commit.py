@@ -316,10 +316,9 @@ def is_whole(folder: Path, record: ShardRecord) -> bool:
     """
     if folder.is_symlink() or not folder.is_dir():
         return False
-    size = sum(file.lstat().st_size for file in folder.iterdir())
-    if size != record.bytes:
-        return False
-    try:
+    try:  # another process may move or remove the folder meanwhile
+        if sum(file.lstat().st_size for file in folder.iterdir()) != record.bytes:
+            return False
         digests = (folder / layout.DIGESTS).read_bytes()
     except OSError:
         return False
