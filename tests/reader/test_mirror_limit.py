@@ -116,7 +116,7 @@ with ThreadPoolExecutor(2) as threads:
 def test_processes_share_a_small_cache(source: Path, tmp_path: Path) -> None:
     """Four processes evict what the others read, all the time, and each reads what is right."""
     limit, cache = TOTAL * 7 // 10, tmp_path / "cache"
-    command = [sys.executable, "-c", READER, str(source), str(cache), str(limit), "60"]
+    command = [sys.executable, "-c", READER, str(source), str(cache), str(limit), "30"]
     readers = [subprocess.Popen(command) for _ in range(4)]
     assert [reader.wait() for reader in readers] == [0] * 4
     assert count_used_bytes(cache)[1] <= limit + 65536 * SHARDS
