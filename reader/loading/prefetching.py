@@ -25,7 +25,7 @@ from fieldslab.schemas.errors import FieldslabError
 _LEAST_AHEAD, _MOST_AHEAD = 64 * 2**20, 2**30
 """Bytes of batches that are asked for ahead: more where batches had to wait."""
 _MOST_BATCHES = 1024
-_FIRST, _FIRST_RUN = 128 * 2**20, 2**21
+_FIRST, _FIRST_RUN = 32 * 2**20, 2**21
 """Bytes of values that are fetched while offsets are, of an epoch of all rows; least of a shard."""
 
 
