@@ -20,24 +20,20 @@ DOCS := $(VENV)/.docs-installed
 MDS := $(VENV)-mds/.installed
 FFCV := $(VENV)-ffcv/.installed
 
+# Campaigns beside `make campaign`: `make campaign-NAME` runs tests/campaign_NAME.py.
+CAMPAIGNS := $(patsubst tests/campaign_%.py,campaign-%,$(wildcard tests/campaign_*.py))
+CAMPAIGN_ARGS ?=
+
 .DELETE_ON_ERROR:
-.PHONY: help setup demo test suite turbojpeg campaign campaign-images campaign-views campaign-cluster campaign-remote campaign-repair lint bench docs dist dist-test wheels clean
+.PHONY: help setup demo test suite turbojpeg campaign $(CAMPAIGNS) lint bench docs dist dist-test wheels clean
 
 help:
 	@echo "make demo       pack, verify and read photographs, beside Parquet (core packages only)"
 	@echo "make test       ruff, mypy and the whole test suite, with every extra"
 	@echo "make lint       ruff and mypy alone"
 	@echo "make campaign   damage slabs for MINUTES=10, and look how they are read"
-	@echo "make campaign-images"
-	@echo "                damage images for MINUTES=10, and look how every decoder takes them"
-	@echo "make campaign-views"
-	@echo "                make views of all shapes for MINUTES=10, with all memory between guards"
-	@echo "make campaign-cluster"
-	@echo "                kill 200 parts, drivers, workers and nodes, and look what becomes of the slab"
-	@echo "make campaign-remote"
-	@echo "                fail between slabs and their readers for MINUTES=10, and kill readers"
-	@echo "make campaign-repair"
-	@echo "                damage slabs for MINUTES=10, and kill repairs of them"
+	@awk 'FNR == 1 { name = FILENAME; gsub(/.*campaign_|[.]py$$/, "", name); sub(/^"""/, ""); \
+		sub(/: `make .*/, ""); printf "make campaign-%s\n                %s\n", name, $$0 }' tests/campaign_*.py
 	@echo "make bench      measure this checkout on this machine, beside its peers; QUICK=1: roughly"
 	@echo "make docs       build the documentation as a site in build/docs; warnings are errors"
 	@echo "make dist-test  build sdist and wheel, and try both elsewhere"
@@ -75,20 +71,9 @@ turbojpeg: $(FULL)
 campaign: $(FULL)
 	$(BIN)/python -m tests.campaign --minutes $(MINUTES)
 
-campaign-images: $(FULL)
-	$(BIN)/python -m tests.campaign_images --minutes $(MINUTES)
-
-campaign-views: $(FULL)
-	$(BIN)/python -m tests.campaign_views --minutes $(MINUTES)
-
-campaign-cluster: $(FULL)
-	$(BIN)/python -m tests.campaign_cluster
-
-campaign-remote: $(FULL)
-	$(BIN)/python -m tests.campaign_remote --minutes $(MINUTES)
-
-campaign-repair: $(FULL)
-	$(BIN)/python -m tests.campaign_repair --minutes $(MINUTES)
+# CAMPAIGN_ARGS="--state FILE.json --publish", and other options that the program has.
+$(CAMPAIGNS): campaign-%: $(FULL)
+	$(BIN)/python -m tests.campaign_$* --minutes $(MINUTES) $(CAMPAIGN_ARGS)
 
 lint: $(FULL)
 	$(BIN)/ruff check

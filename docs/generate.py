@@ -3,8 +3,10 @@
 A page names one in a comment, `<!-- generated: commands -->`, and Sphinx puts it there.
 """
 
+import json
 import re
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import click
@@ -13,6 +15,7 @@ from fieldslab.packer.cli import EXIT_CODES, program
 from fieldslab.packer.commands.helptext import format_usage, group_params
 from fieldslab.schemas import errors
 
+CAMPAIGNS = Path(__file__).parents[1] / "bench" / "results" / "campaigns.json"
 MARK = re.compile(r"^<!-- generated: (\w+) -->$", re.MULTILINE)
 
 
@@ -72,7 +75,27 @@ def _exceptions(error: type[errors.FieldslabError], depth: int) -> Iterator[str]
             yield from _exceptions(child, depth + 1)
 
 
-PARTS = {"commands": commands, "exit_codes": exit_codes, "exceptions": exceptions}
+def campaigns() -> str:
+    """The table of campaigns, as they were published last."""
+    lines = [
+        "| campaign | what must hold in every case | tried | failed | mended | when, and where |",
+        "|---|---|--:|--:|--:|---|",
+    ]
+    for name, figures in json.loads(CAMPAIGNS.read_text("utf-8")).items():
+        lines.append(
+            f"| `make campaign-{name}` | {_escaped(figures['goal'])} | {figures['tried']:,} | "
+            f"{figures['failed']:,} | {figures['mended']:,} | {figures['date']}, "
+            f"{figures['minutes']:,.0f} minutes, {figures['machine']} |"
+        )
+    return "\n".join(lines)
+
+
+PARTS = {
+    "campaigns": campaigns,
+    "commands": commands,
+    "exit_codes": exit_codes,
+    "exceptions": exceptions,
+}
 
 
 def fill(source: str) -> str:

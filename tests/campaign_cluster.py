@@ -170,12 +170,16 @@ class PartsScene:
 
 
 def campaign_parts(
-    folder: Path, kills: int, rng: random.Random, kinds: Sequence[str] = tuple(KINDS)
+    folder: Path,
+    kills: int,
+    rng: random.Random,
+    until: float,
+    kinds: Sequence[str] = tuple(KINDS),
 ) -> tuple[Counter[str], int]:
     """Kill parts and finish: how often, and how many problems there were."""
     killed, problems = Counter[str](), 0
     scenes = [PartsScene(folder, kind, rng) for kind in kinds]
-    while killed.total() < kills:
+    while killed.total() < kills and time.monotonic() < until:
         scene = rng.choice(scenes)
         scene.disturb(rng.randrange(1, 4), killed)
         if problem := describe(scene.out, scene.expected):
@@ -262,14 +266,16 @@ def kill_of_ray(
     return True
 
 
-def campaign_ray(folder: Path, kills: int, rng: random.Random) -> tuple[Counter[str], int]:
+def campaign_ray(
+    folder: Path, kills: int, rng: random.Random, until: float
+) -> tuple[Counter[str], int]:
     """Kill drivers, workers and nodes of Ray: how often, and how many problems there were."""
     expected = pack_slowly(folder / "slow.slab", "here")
     place = folder / "ray"
     out = place / "x.slab"
     killed, problems = Counter[str](), 0
     with start_cluster() as cluster:
-        while killed.total() < kills:
+        while killed.total() < kills and time.monotonic() < until:
             kind = ("worker", "driver", "node")[killed.total() % 3]
             shutil.rmtree(place, ignore_errors=True)
             place.mkdir()
@@ -301,6 +307,7 @@ def main() -> int:
     parser.add_argument("--ray", type=int, default=60, help="kills of drivers, workers and nodes")
     parser.add_argument("--kind", choices=KINDS, action="append", help="what parts pack")
     parser.add_argument("--seed", type=int, default=15)
+    parser.add_argument("--minutes", type=float, default=600, help="at most (600)")
     parser.add_argument("--driver", type=Path, help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.driver is not None:
@@ -309,11 +316,12 @@ def main() -> int:
     os.environ["TOKENIZERS_PARALLELISM"] = "false"  # processes are forked
     warnings.simplefilter("ignore", FieldslabWarning)
     rng, killed, found = random.Random(given.seed), Counter[str](), 0
+    until = time.monotonic() + 60 * given.minutes
     with tempfile.TemporaryDirectory() as name:
         parts = partial(campaign_parts, kinds=given.kind or tuple(KINDS))
         for campaign, kills in ((parts, given.parts), (campaign_ray, given.ray)):
             if kills:
-                more, problems = campaign(Path(name), kills, rng)
+                more, problems = campaign(Path(name), kills, rng, until)
                 killed, found = killed + more, found + problems
     say(f"seed {given.seed}: {killed.total()} kills ({dict(killed)}), {found} problems")
     return 1 if found else 0
