@@ -3,7 +3,6 @@
 import hashlib
 import os
 from collections.abc import Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from typing import Any
 
@@ -12,36 +11,24 @@ import pyarrow as pa
 
 from fieldslab.packer.commands.text_format import format_count
 from fieldslab.packer.source import ColumnHint, Source, Unit
+from fieldslab.packer.sources.images.file_reading import read_files
 from fieldslab.packer.sources.images.image_files import (
     HEAD,
     SUFFIXES,
     ImageFiles,
     begins_as_image,
     find_images,
-    hash_version,
     holds_images,
     is_image,
 )
-from fieldslab.packer.sources.remote_file import RemoteFile
 from fieldslab.packer.sources.remote_lookup import is_remote_source
-from fieldslab.schemas.errors import (
-    ObjectNotFound,
-    SourceChanged,
-    SourceDenied,
-    SourceInconsistent,
-    SourceUnreadable,
-    SourceUnsupported,
-)
+from fieldslab.schemas.errors import SourceInconsistent, SourceUnsupported
 from fieldslab.schemas.fields import Logical
 from fieldslab.schemas.optiontext import mark_option
-from fieldslab.schemas.urls import hide_credentials
 
 UNIT_FILES = 512
 UNIT_BYTES = 2**24
 """Most files to read at a time, and about the most bytes."""
-
-_REQUESTS = 16
-"""Objects of a store that are read at a time."""
 
 MOST_BYTES = 2**31 - 1
 """Of one image."""
@@ -179,57 +166,11 @@ class ImageSource(Source):
         values = np.empty(int(offsets[-1]), np.uint8)
         rows = range(start, end)
         places = [values.data[first:last] for first, last in pairwise(offsets.tolist())]
-        if self._files.place is None:
-            for row, into in zip(rows, places, strict=True):
-                self._read_file(row, into)
-        else:
-            with ThreadPoolExecutor(_REQUESTS, "fieldslab-images") as threads:
-                try:
-                    list(threads.map(self._read_object, rows, places))
-                finally:
-                    threads.shutdown(cancel_futures=True)
+        read_files(self._files, rows, places)
         for row, into in zip(rows, places, strict=True):
             self._check_content(row, into)
         buffers = [None, pa.py_buffer(offsets), pa.py_buffer(values)]
         return pa.Array.from_buffers(pa.large_binary(), end - start, buffers)
-
-    def _read_object(self, row: int, into: memoryview) -> None:
-        """Fill `into` with an object that must be what it was."""
-        place, path = self._files.place, self.file_of(row)
-        assert place is not None
-        key = path[len(hide_credentials(place.url)) + 1 :]
-        try:
-            data, info = place.store.read_with_info(key, 0, len(into))
-        except ObjectNotFound as error:
-            raise SourceChanged("the file disappeared while it was read", file=path) from error
-        version = RemoteFile.from_info(place, info).version
-        if (info.size, hash_version(version)) != (len(into), self._files.modified[row]):
-            raise _make_changed_error(path)
-        into[:] = data
-
-    def _read_file(self, row: int, into: memoryview) -> None:
-        """Fill `into` with a file that must be what it was."""
-        path = self.file_of(row)
-        try:
-            file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        except FileNotFoundError as error:
-            raise SourceChanged("the file disappeared while it was read", file=path) from error
-        except PermissionError as error:
-            raise SourceDenied("no permission to read it", file=path) from error
-        except OSError as error:
-            raise SourceUnreadable(f"cannot be read: {error.strerror}", file=path) from error
-        try:
-            self._check_unchanged(row, path, file)
-            done = 0
-            while done < len(into):
-                count = os.readv(file, [into[done:]])
-                if not count:
-                    raise _make_changed_error(path)
-                done += count
-        except OSError as error:
-            raise SourceUnreadable(f"cannot be read: {error.strerror}", file=path) from error
-        finally:
-            os.close(file)
 
     def _check_content(self, row: int, into: memoryview) -> None:
         """Raise SourceUnsupported for what is no image, unless `tolerant`."""
@@ -243,20 +184,6 @@ class ImageSource(Source):
                 hint=f"Move it elsewhere, or leave such files out: "
                 f"{mark_option('on_error', 'skip')}.",
             )
-
-    def _check_unchanged(self, row: int, path: str, file: int) -> None:
-        info, files = os.fstat(file), self._files
-        known = (files.sizes[row], files.modified[row], files.inodes[row])
-        if (info.st_size, info.st_mtime_ns, info.st_ino) != known:
-            raise _make_changed_error(path)
-
-
-def _make_changed_error(path: str) -> SourceChanged:
-    return SourceChanged(
-        "the file changed while it was read",
-        file=path,
-        hint="Pack again when nothing writes to it.",
-    )
 
 
 def _find_class_warnings(files: ImageFiles) -> Iterator[str]:

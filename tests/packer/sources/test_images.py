@@ -249,6 +249,20 @@ def test_a_change_is_seen(folder: Path, change: Callable[[Path], object]) -> Non
     assert caught.value.context["file"] == str(folder / "b" / "2.jpg")
 
 
+def test_the_first_of_many_is_named(tmp_path: Path) -> None:
+    """Many files are read at a time, yet in order; of several that changed, the first is named."""
+    for index in range(200):
+        (tmp_path / f"{index:03}.jpg").write_bytes(JPEGS[index % 5] + bytes([index]))
+    source = find_source(tmp_path)
+    (batch,) = source.read(source.units[0], [0], 2**24)
+    assert [value.as_py()[-1] for value in batch.column(0)] == list(range(200))
+    for index in (150, 70, 199):
+        (tmp_path / f"{index:03}.jpg").unlink()
+    with pytest.raises(SourceChanged) as caught:
+        list(source.read(source.units[0], [0], 2**24))
+    assert caught.value.context["file"] == str(tmp_path / "070.jpg")
+
+
 def test_against_another_folder(folder: Path, tmp_path: Path) -> None:
     """Verify finds a file that changed, and one that came."""
     pack(folder, tmp_path / "x.slab")
