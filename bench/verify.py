@@ -30,7 +30,7 @@ from fieldslab.packer.check import digests
 from fieldslab.packer.check.block_check import CHUNK
 from fieldslab.packer.check.foldercheck import PIECE_BLOCKS
 from fieldslab.packer.check.threads import THREADS
-from fieldslab.schemas.digest import BLOCK
+from fieldslab.schemas.digest import BLOCK, XXH3
 from fieldslab.schemas.mapping import allocate_aligned
 
 MIB = 2**20
@@ -97,7 +97,7 @@ def read_piece(file: Path, start: int, size: int, buffer: np.ndarray, digest: bo
             if not done:
                 return
             if digest:
-                digests.compute_digests(buffer[:done])
+                digests.compute_digests(XXH3, buffer[:done])
             start += done
     finally:
         os.close(fd)

@@ -11,5 +11,5 @@ def count_bytes(files: SlabFiles) -> int:
     total = files.manifest_bytes
     for folder in iterate_folders(files):
         total += sum(HEADER + file.data_bytes for file in folder.files)
-        total += HEADER + 8 * layout.count_total_blocks(folder.files)
+        total += HEADER + folder.digest.count_bytes(layout.count_total_blocks(folder.files))
     return total

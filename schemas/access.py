@@ -16,7 +16,7 @@ import numpy as np
 
 from fieldslab.schemas import layout
 from fieldslab.schemas.arrays import HEADER, map_array, open_array, populate_array
-from fieldslab.schemas.digest import BLOCK, compute_root, count_blocks, digest, split_blocks
+from fieldslab.schemas.digest import BLOCK, BLOCK_DIGESTS, count_blocks, split_blocks
 from fieldslab.schemas.errors import DamagedArray, DamagedManifest, FieldslabError
 from fieldslab.schemas.fields import Field, Role
 from fieldslab.schemas.files import RESTORE, OpenFolder, make_unreadable_error, read_exactly
@@ -38,6 +38,8 @@ class Folder:
     ----------
     files, root
         Its arrays, in file order, and what the manifest says of their digests.
+    digest
+        The kind of digests.
     first_row, rows
         The rows of the slab that it holds: for `tables`, all of them.
     """
@@ -55,6 +57,7 @@ class Folder:
         """With `mapped`, the digest table is mapped: processes share it, and its address stays."""
         self.files = files
         self.root = root
+        self.digest = BLOCK_DIGESTS[slab.manifest.digest]
         self.first_row = first_row
         self.rows = rows
         self._slab = slab
@@ -85,7 +88,7 @@ class Folder:
 
     @property
     def digests(self) -> np.ndarray | None:
-        """The digest table, uint64[blocks]; None before it was loaded, when nothing is checked."""
+        """The digest table, (blocks,); None before it was loaded, when nothing is checked."""
         return self._tables[0] if self._tables else None
 
     def open(self) -> AbstractContextManager[OpenFolder]:
@@ -102,7 +105,7 @@ class Folder:
         return ArrayReader(self, self._by_role[field.name, role])
 
     def load_digests(self) -> np.ndarray:
-        """Return the digest table, uint64[blocks]; the first call reads it.
+        """Return the digest table, (blocks,); the first call reads it.
 
         Raises DamagedArray where the file or its root is wrong, and what `open_array` raises.
         """
@@ -125,7 +128,7 @@ class Folder:
 
     def accept_digests(self, table: np.ndarray) -> None:
         """Check what is read by this table from now on. Raises DamagedArray for a wrong root."""
-        computed = compute_root(table)
+        computed = self.digest.compute_root(table)
         if computed != self.root:
             raise DamagedArray(
                 "digest table is damaged",
@@ -138,9 +141,9 @@ class Folder:
 
     def read_digests(self) -> np.ndarray:
         """Read the digest table from its file. Raises DamagedArray and Unreadable."""
-        path, dtype = self.path / layout.DIGESTS, np.dtype("<u8")
-        shape = (layout.count_total_blocks(self.files),)
-        size = dtype.itemsize * shape[0]
+        path, blocks = self.path / layout.DIGESTS, layout.count_total_blocks(self.files)
+        dtype, shape = self.digest.describe_file(blocks)
+        size = self.digest.count_bytes(blocks)
         with self.open() as folder, open_array(folder, layout.DIGESTS, dtype, shape) as fd:
             # No block has the digest 0, and a hole may be larger than any memory.
             if has_hole(fd, HEADER, HEADER + size):
@@ -152,8 +155,8 @@ class Folder:
             if self._mapped and size > mmap.PAGESIZE:  # less is not worth one of the few maps
                 table = map_array(folder, layout.DIGESTS, dtype, shape)
                 populate_array(table, path)
-                return table
-            table = _read_bytes(fd, 0, size, path).view(dtype)
+                return self.digest.view_table(table)
+            table = self.digest.view_table(_read_bytes(fd, 0, size, path))
             return table.copy() if self._mapped else table  # kept: without room for alignment
 
     def _load_digests(self) -> None:
@@ -290,7 +293,7 @@ class ArrayReader:
             ) from error
 
     def load_digests(self) -> np.ndarray:
-        """Return the expected digests of its blocks, uint64[blocks]. Raises DamagedArray."""
+        """Return the expected digests of its blocks, (blocks,). Raises DamagedArray."""
         table, first = self.folder.load_digests(), self.file.first_block
         return table[first : first + self.file.blocks]
 
@@ -299,9 +302,9 @@ class ArrayReader:
 
         Raises DamagedArray, with the rows that the block belongs to.
         """
-        digests = self.load_digests()
+        digests, kind = self.load_digests(), self.folder.digest
         for index, block in enumerate(split_blocks(data.data), first):
-            expected, computed = int(digests[index]), digest(block)
+            expected, computed = digests[index].item(), kind.compute(block)
             if computed != expected:
                 start = index * BLOCK
                 rows = self.folder.find_rows(self.file, start, start + len(block))
@@ -309,8 +312,8 @@ class ArrayReader:
                     "a block does not match its digest",
                     row=None if rows is None else f"{rows[0]}..{rows[1]}",
                     offset=HEADER + start,
-                    expected=f"{expected:016x}",
-                    found=f"{computed:016x}",
+                    expected=kind.format(expected),
+                    found=kind.format(computed),
                 )
 
     def make_damaged_error(self, problem: str, **context: Any) -> DamagedArray:
@@ -374,25 +377,6 @@ def iterate_folders(slab: SlabFiles) -> Iterator[Folder]:
     for index, shard in enumerate(slab.manifest.shards):
         yield find_shard_folder(slab, index, first_row)
         first_row += shard.rows
-
-
-def load_categories(field: Field, tables: Folder) -> tuple[np.ndarray, np.ndarray]:
-    """Load a category table: offsets, uint64[categories + 1], and bytes. Raises DamagedArray."""
-    offsets = tables.get_required_array(field, "categories.offsets")
-    ends, text = offsets.read(), tables.get_required_array(field, "categories.values").read()
-    if ends[0] != 0 or ends[-1] != len(text) or (ends[:-1] > ends[1:]).any():
-        raise offsets.make_damaged_error(
-            "offsets of the category table are damaged",
-            expected=f"rising numbers from 0 to {len(text)}",
-        )
-    return ends, text
-
-
-def load_dictionary(field: Field, tables: Folder | None) -> bytes | None:
-    """Load the dictionary of a compressed field, or None if it has none. Raises DamagedArray."""
-    if tables is None or field.compression is None or not field.compression.dictionary:
-        return None
-    return tables.get_required_array(field, "dictionary").read().tobytes()
 
 
 def _read_bytes(fd: int, start: int, stop: int, path: Path, field: str | None = None) -> np.ndarray:

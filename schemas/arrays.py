@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from fieldslab.schemas.digest import BLOCK, digest, digest_blocks
+from fieldslab.schemas.digest import BLOCK, XXH3, BlockDigest
 from fieldslab.schemas.errors import DamagedArray, FieldslabError
 from fieldslab.schemas.files import RESTORE, OpenFolder, make_unreadable_error, read_bytes
 from fieldslab.schemas.mapping import get_address, map_file, populate_pages
@@ -39,12 +39,19 @@ class ArrayWriter:
     descriptor: a table of thousands of columns stays below the limit of open files.
     """
 
-    def __init__(self, path: Path, dtype: np.dtype[Any], shape: tuple[int, ...] = ()) -> None:
+    def __init__(
+        self,
+        path: Path,
+        dtype: np.dtype[Any],
+        shape: tuple[int, ...] = (),
+        digest: BlockDigest = XXH3,
+    ) -> None:
         """Create `path` (it must not exist); `dtype` and `shape` are those of one item."""
         self.path = path
         self.items = 0
         self._dtype = dtype
         self._shape = shape
+        self._digest = digest
         self._rest = bytearray()
         self._written = 0
         self._digests: list[np.ndarray] = []
@@ -61,16 +68,16 @@ class ArrayWriter:
             self._write_whole_blocks(view_bytes(items))
 
     def close(self) -> tuple[tuple[int, ...], np.ndarray]:
-        """Write what is left and the header, fsync; return the shape and uint64[blocks] digests."""
+        """Write what is left and the header, fsync; return the shape, and digests (blocks,)."""
         shape = (self.items, *self._shape)
         if self._rest:
-            self._digests.append(np.array([digest(self._rest)], np.uint64))
+            self._digests.append(self._digest.compute_blocks(memoryview(bytes(self._rest))))
         with _OpenedFile(self.path, os.O_WRONLY) as fd:
             _write_at(fd, self._rest, HEADER + self._written)
             _write_at(fd, make_array_header(self._dtype, shape), 0)
             os.fsync(fd)
         self._rest = bytearray()
-        return shape, np.concatenate([np.empty(0, np.uint64), *self._digests])
+        return shape, self._digest.join_tables(self._digests)
 
     def _write_whole_blocks(self, data: memoryview) -> None:
         if self._rest:
@@ -86,7 +93,7 @@ class ArrayWriter:
         self._rest += data[whole:]
 
     def _append_blocks(self, whole_blocks: memoryview) -> None:
-        self._digests.append(digest_blocks(whole_blocks))
+        self._digests.append(self._digest.compute_blocks(whole_blocks))
         with _OpenedFile(self.path, os.O_WRONLY) as fd:
             _write_at(fd, whole_blocks, HEADER + self._written)
         self._written += len(whole_blocks)

@@ -15,6 +15,7 @@ from typing import Annotated, Any, Literal, NamedTuple, NoReturn
 import msgspec
 import numpy as np
 
+from fieldslab.schemas.digest import DigestName
 from fieldslab.schemas.errors import DamagedManifest, UnsupportedVersion
 from fieldslab.schemas.fields import MAX_COUNT, ArraySpec, Count, Field
 from fieldslab.schemas.files import RESTORE
@@ -99,6 +100,7 @@ class Content(
     shards: tuple[Shard, ...]
     tables: Sha256 | None = None
     attributes: dict[str, Any] = {}
+    digest: DigestName = "xxh3"
 
     def to_canonical_json(self) -> bytes:
         """Encode these members as RFC 8259 JSON: sorted keys, no spaces, defaults left out."""

@@ -1,4 +1,4 @@
-"""Digests of blocks without the interpreter lock, by machine code that is made when it is needed.
+"""XXH3 of blocks without the interpreter lock, by machine code that is made when it is needed.
 
 The xxhash library is called block by block, with the lock. This is made by LLVM alone, in 0.05 s:
 to import numba, and load a kernel of it, takes ten times as long.
@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from llvmlite import binding, ir
 
-from fieldslab.schemas.digest import BLOCK, count_blocks, digest
+from fieldslab.schemas.digest import BLOCK, XXH3, count_blocks
 from fieldslab.schemas.mapping import get_pread
 from fieldslab.schemas.xxh3 import emit_digest, emit_loop
 
@@ -26,7 +26,7 @@ def digest_blocks(data: np.ndarray) -> np.ndarray:
     digests = np.empty(count_blocks(len(data)), np.uint64)
     digest_pieces(data, BLOCK, digests[:whole])
     if whole < len(digests):
-        digests[whole] = digest(data[whole * BLOCK :].data)
+        digests[whole] = XXH3.compute(data[whole * BLOCK :].data)
     return digests
 
 

@@ -37,7 +37,7 @@ from fieldslab.packer import pack, verify
 from fieldslab.reader import Slab, open_slab
 from fieldslab.schemas import layout
 from fieldslab.schemas.arrays import HEADER, make_array_header
-from fieldslab.schemas.digest import digest_blocks
+from fieldslab.schemas.digest import XXH3
 from fieldslab.schemas.errors import FieldslabError
 from fieldslab.schemas.fields import VARIABLE_KINDS, DtypeName, Kind
 from fieldslab.schemas.folder import load_manifest
@@ -606,7 +606,7 @@ def _digest(slab: Path, op: Op) -> None:
         roots = []
         for folder, files in _folders(slab):
             tables = [
-                digest_blocks(memoryview(_own(folder / file.name).read_bytes())[HEADER:])
+                XXH3.compute_blocks(memoryview(_own(folder / file.name).read_bytes())[HEADER:])
                 for file in files
             ]
             table = np.concatenate([np.empty(0, "<u8"), *tables]).astype("<u8")

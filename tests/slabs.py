@@ -13,7 +13,7 @@ import numpy as np
 
 from fieldslab.schemas import layout
 from fieldslab.schemas.arrays import HEADER, ArrayWriter
-from fieldslab.schemas.digest import compute_root, digest_blocks
+from fieldslab.schemas.digest import XXH3
 from fieldslab.schemas.fields import CategoryTable, Field, Kind, Logical, Role, make_file_stem
 from fieldslab.schemas.files import OpenFolder
 from fieldslab.schemas.folder import load_manifest
@@ -150,10 +150,10 @@ def redigest(path: Path) -> None:
     for index, shard in enumerate(manifest.shards):
         files = layout.list_shard_files(manifest, index)
         actual = _digest_folder(path / layout.name_shard(index), files)
-        shards.append(msgspec.structs.replace(shard, root=compute_root(actual)))
+        shards.append(msgspec.structs.replace(shard, root=XXH3.compute_root(actual)))
     tables = manifest.tables
     if tables is not None:
-        tables = compute_root(
+        tables = XXH3.compute_root(
             _digest_folder(path / layout.TABLES, layout.list_table_files(manifest))
         )
     lie(path, shards=tuple(shards), tables=tables)
@@ -262,14 +262,14 @@ def _write_digests(folder: Path, digests: Sequence[np.ndarray]) -> str:
     writer = ArrayWriter(folder / layout.DIGESTS, DIGEST)
     writer.append(table)
     writer.close()
-    return compute_root(table)
+    return XXH3.compute_root(table)
 
 
 def _digest_folder(folder: Path, files: Sequence[layout.ArrayFile]) -> np.ndarray:
     """Digest files anew and overwrite their folder's table."""
     actual = [np.empty(0, DIGEST)]
     for file in files:
-        actual.append(digest_blocks(memoryview((folder / file.name).read_bytes())[HEADER:]))
+        actual.append(XXH3.compute_blocks(memoryview((folder / file.name).read_bytes())[HEADER:]))
     table = np.concatenate(actual)
     poke(folder / layout.DIGESTS, table)
     return table

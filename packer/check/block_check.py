@@ -7,7 +7,6 @@ processor's cache: faster than to map it (measured), which costs more for each p
 import os
 import threading
 from collections.abc import Iterator
-from functools import cache
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -20,7 +19,7 @@ from fieldslab.packer.check.rules import ContentRule, choose_rule
 from fieldslab.packer.check.sampling import Run
 from fieldslab.schemas.access import ArrayReader, Folder
 from fieldslab.schemas.arrays import HEADER
-from fieldslab.schemas.digest import BLOCK, digest
+from fieldslab.schemas.digest import BLOCK
 from fieldslab.schemas.errors import DamagedArray, RemoteUnreadable, Unreadable
 from fieldslab.schemas.files import RemoteDescriptor, read_bytes, read_exactly
 from fieldslab.schemas.layout import ArrayFile
@@ -90,16 +89,12 @@ def check_block_runs(runs: BlockRuns) -> CheckResult:
 def _check_hole(runs: BlockRuns) -> CheckResult:
     """Check blocks that are zeros. The rule needs no look: it holds in the block before them."""
     [(start, stop)] = runs.ranges
-    digests = np.broadcast_to(np.uint64(_digest_zeros()), (stop - start,))
+    zeros = runs.folder.digest.compute_blocks(memoryview(bytes(BLOCK)))
+    digests = np.broadcast_to(zeros, (stop - start,))
     wrong = list(_find_wrong_blocks(runs, start, digests))
     size = (stop - start) * BLOCK
     nulls = size if runs.file.role == "valid" else 0
     return CheckResult(runs, [], wrong, [(start, digests)], size, nulls)
-
-
-@cache
-def _digest_zeros() -> int:
-    return digest(bytes(BLOCK))
 
 
 def check_blocks(fd: int, runs: BlockRuns) -> CheckResult:
@@ -117,12 +112,12 @@ def check_blocks(fd: int, runs: BlockRuns) -> CheckResult:
             start += len(digests)
         for first, data in _read_chunks(fd, runs, start, stop, checked.problems):
             size += len(data)
-            digests = compute_digests(data)
+            digests = compute_digests(runs.folder.digest, data)
             wrong = list(_find_wrong_blocks(runs, first, digests))
             for _ in range(_REMOTE_ATTEMPTS - 1 if isinstance(fd, RemoteDescriptor) else 0):
                 if wrong:
                     data = _read_chunk(fd, runs, first, first + len(digests))
-                    digests = compute_digests(data)
+                    digests = compute_digests(runs.folder.digest, data)
                     wrong = list(_find_wrong_blocks(runs, first, digests))
             checked.digests.append((first, digests))
             checked.wrong.extend(wrong)
@@ -164,7 +159,8 @@ def make_block_problem(runs: BlockRuns, first: int, stop: int, **details: str) -
 def _digest_run(fd: int, runs: BlockRuns, start: int, stop: int) -> np.ndarray:
     """Digest the whole blocks of a run, or fewer: see `digest_file`."""
     stop = min(stop, runs.file.data_bytes // BLOCK)
-    return digest_file(fd, HEADER + start * BLOCK, max(stop - start, 0), _get_buffer())
+    count = max(stop - start, 0)
+    return digest_file(runs.folder.digest, fd, HEADER + start * BLOCK, count, _get_buffer())
 
 
 def _read_chunks(
@@ -232,7 +228,11 @@ def _find_wrong_blocks(runs: BlockRuns, first: int, computed: np.ndarray) -> Ite
         start, stop = int(wrong[a]), int(wrong[b - 1]) + 1
         details = {}
         if stop - start == 1:
-            details = {"expected": f"{expected[start]:016x}", "found": f"{computed[start]:016x}"}
+            show = runs.folder.digest.format
+            details = {
+                "expected": show(expected[start].item()),
+                "found": show(computed[start].item()),
+            }
         yield make_block_problem(runs, first + start, first + stop, **details)
 
 

@@ -1,31 +1,35 @@
-"""Digests of blocks: by the xxhash library, or by code without the lock once much was digested.
+"""Digests of blocks: by libraries, or XXH3 by code without the lock once much was digested.
 
-By that code, two threads verify about 1.6 times as fast what is in memory: the library has them
-take turns. To make it takes as long as it saves over 1.5 GB, and commands are to start at once.
+By that code, two threads verify about 1.6 times as fast what is in memory: the xxhash library has
+them take turns. To make it takes as long as it saves over 1.5 GB, and commands are to start at
+once.
 """
 
 from collections.abc import Callable
 
 import numpy as np
 
-from fieldslab.schemas.digest import digest_blocks
+from fieldslab.schemas.digest import XXH3, BlockDigest
 
 WORTH = 1024**3
 """Bytes of a slab that are digested before the code is made: then there are likely many more."""
 
 
-def compute_digests(data: np.ndarray) -> np.ndarray:
-    """Digest uint8[size] block by block: uint64[blocks]."""
-    return _digests(data)
+def compute_digests(digest: BlockDigest, data: np.ndarray) -> np.ndarray:
+    """Digest uint8[size] block by block: (blocks,)."""
+    return _digests(data) if digest is XXH3 else digest.compute_blocks(data.data)
 
 
-def digest_file(fd: int, offset: int, blocks: int, buffer: np.ndarray) -> np.ndarray:
-    """Digest blocks of a file from `offset` on, by way of `buffer`: uint64[up to `blocks`].
+def digest_file(
+    digest: BlockDigest, fd: int, offset: int, blocks: int, buffer: np.ndarray
+) -> np.ndarray:
+    """Digest blocks of a file from `offset` on, by way of `buffer`: (up to `blocks`,).
 
-    They are fewer where one cannot be read, and none before `switch_to_native_digests`.
+    They are fewer where one cannot be read, and none before `switch_to_native_digests`, or
+    of another kind than XXH3.
     """
-    if _digests is _digest_by_library:
-        return np.empty(0, np.uint64)
+    if digest is not XXH3 or _digests is _digest_by_library:
+        return digest.make_zeros(0)
     from fieldslab.schemas import native
 
     digests = np.empty(blocks, np.uint64)
@@ -33,7 +37,7 @@ def digest_file(fd: int, offset: int, blocks: int, buffer: np.ndarray) -> np.nda
 
 
 def switch_to_native_digests() -> None:
-    """Digest without the interpreter lock from now on, in every thread; calls after do nothing."""
+    """Compute XXH3 without the interpreter lock from now on, in every thread."""
     global _digests
     if _digests is not _digest_by_library:
         return
@@ -44,7 +48,7 @@ def switch_to_native_digests() -> None:
 
 
 def _digest_by_library(data: np.ndarray) -> np.ndarray:
-    return digest_blocks(data.data)
+    return XXH3.compute_blocks(data.data)
 
 
 _digests: Callable[[np.ndarray], np.ndarray] = _digest_by_library

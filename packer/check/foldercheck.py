@@ -20,7 +20,7 @@ from fieldslab.packer.check.threads import MapInThreads
 from fieldslab.schemas import layout
 from fieldslab.schemas.access import ArrayReader, Folder
 from fieldslab.schemas.arrays import HEADER
-from fieldslab.schemas.digest import BLOCK, compute_root
+from fieldslab.schemas.digest import BLOCK
 from fieldslab.schemas.errors import DamagedArray, FieldslabError, Unreadable
 from fieldslab.schemas.fields import Field
 from fieldslab.schemas.files import OpenFolder
@@ -168,11 +168,9 @@ class FolderCheck:
         whole = self._judges and all(
             self._read[file.name] == file.data_bytes for file in self.folder.files
         )
-        computed = np.empty(0, np.uint64)
-        if whole:
-            parts = [digests for _, digests in sorted(self._computed, key=lambda part: part[0])]
-            computed = np.concatenate([computed, *parts])
-        intact = whole and compute_root(computed) == self.folder.root
+        parts = sorted(self._computed, key=lambda part: part[0]) if whole else []
+        computed = self.folder.digest.join_tables(digests for _, digests in parts)
+        intact = whole and self.folder.digest.compute_root(computed) == self.folder.root
         if intact and self._table is not None:
             for block in np.flatnonzero(self._table != computed).tolist():
                 self._findings.add(self._make_entry_problem(block, computed))
@@ -207,16 +205,17 @@ class FolderCheck:
 
     def _make_entry_problem(self, block: int, computed: np.ndarray) -> Problem:
         assert self._table is not None
+        kind = self.folder.digest
         file = next(f for f in self.folder.files if block < f.first_block + f.blocks)
         first = block - file.first_block
         covered = make_block_problem(BlockRuns(self.folder, file, (), None), first, first + 1)
         return replace(
             covered,
             file=str(self.folder.path / layout.DIGESTS),
-            offset=HEADER + 8 * block,
+            offset=HEADER + kind.count_bytes(block),
             problem=f"digest table is damaged; the values in {file.name} are intact",
-            expected=f"{computed[block]:016x}",
-            found=f"{self._table[block]:016x}",
+            expected=kind.format(computed[block].item()),
+            found=kind.format(self._table[block].item()),
         )
 
     def _check_nulls(self, file: ArrayFile) -> None:

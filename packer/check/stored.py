@@ -9,13 +9,14 @@ from typing import NamedTuple
 import msgspec
 import numpy as np
 
-from fieldslab.schemas.access import ArrayReader, Folder, load_categories, load_dictionary
+from fieldslab.schemas.access import ArrayReader, Folder
 from fieldslab.schemas.arrays import HEADER
 from fieldslab.schemas.errors import DamagedArray, RowOutOfRange
 from fieldslab.schemas.fields import POINT_ITEMS, Field, Role
 from fieldslab.schemas.folder import SlabFiles
 from fieldslab.schemas.frames import FrameReader
 from fieldslab.schemas.images import find_codecs
+from fieldslab.schemas.stored_tables import load_categories, load_dictionary
 from fieldslab.schemas.unions.members import Member, Members
 
 

@@ -18,6 +18,7 @@ from fieldslab.packer.check.threads import REMOTE_THREADS, THREADS, open_thread_
 from fieldslab.schemas import layout
 from fieldslab.schemas.access import Folder, iterate_folders
 from fieldslab.schemas.arrays import HEADER
+from fieldslab.schemas.digest import XXH3
 from fieldslab.schemas.errors import (
     DamagedArray,
     DamagedManifest,
@@ -249,7 +250,7 @@ def _check_arrays(
             for checked in run(check_block_runs, check.split_work(work)):
                 check.add_result(checked)
                 findings.report.bytes += checked.bytes
-                if findings.report.bytes >= digests.WORTH:
+                if folder.digest is XXH3 and findings.report.bytes >= digests.WORTH:
                     digests.switch_to_native_digests()
                 if progress is not None:
                     progress(0, checked.bytes)

@@ -217,7 +217,8 @@ def _list_work(
     name = folder.path.name
     arrays = {file.name: ArrayReader(folder, file) for file in folder.files}
     sizes = {file: HEADER + array.file.data_bytes for file, array in arrays.items()}
-    sizes[layout.DIGESTS] = HEADER + 8 * layout.count_total_blocks(folder.files)
+    blocks = layout.count_total_blocks(folder.files)
+    sizes[layout.DIGESTS] = HEADER + folder.digest.count_bytes(blocks)
     lock = Lock()
 
     def copy(file: str, size: int) -> None:

@@ -69,7 +69,7 @@ class VerifiedReader:
     def read_digest_table(self, folder: Folder) -> Iterator[memoryview]:
         """Yield the bytes of a digest table, header first. Raises DamagedArray."""
         table = folder.load_digests()
-        yield memoryview(make_array_header(np.dtype("<u8"), table.shape))
+        yield memoryview(make_array_header(*folder.digest.describe_file(len(table))))
         yield memoryview(table.view(np.uint8).data)
 
     def _read_ahead(self, reader: ArrayReader, fd: RemoteDescriptor) -> Iterator[memoryview]:

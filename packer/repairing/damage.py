@@ -15,7 +15,7 @@ from fieldslab.packer.check.threads import MapInThreads
 from fieldslab.schemas import layout
 from fieldslab.schemas.access import Folder
 from fieldslab.schemas.arrays import HEADER, make_array_header
-from fieldslab.schemas.digest import BLOCK, compute_root
+from fieldslab.schemas.digest import BLOCK, BlockDigest
 from fieldslab.schemas.errors import DamagedArray, RemoteUnreadable, Unreadable
 from fieldslab.schemas.files import OpenFolder, read_bytes, read_exactly
 from fieldslab.schemas.layout import ArrayFile
@@ -29,7 +29,7 @@ class FileScan:
     Attributes
     ----------
     digests, readable
-        Of each block, its digest, uint64[blocks], and whether it could be read, bool[blocks].
+        Of each block, its digest, (blocks,), and whether it could be read, bool[blocks].
     damaged
         Blocks that are not what the digest table says, bool[blocks]; those that may not be, while
         the table is not known.
@@ -57,7 +57,7 @@ class FolderScan:
     Attributes
     ----------
     table
-        What the digest table should be, uint64[blocks], as its root in the manifest proves; None
+        What the digest table should be, (blocks,), as its root in the manifest proves; None
         where the files do not tell.
     table_problem
         What is wrong with `digests.npy`; None where nothing is.
@@ -83,7 +83,7 @@ class FolderScan:
             scan.damaged = ~scan.readable | (scan.digests != self.get_digests(scan.file))
 
     def get_digests(self, file: ArrayFile) -> np.ndarray:
-        """Return what the table, which must be known, says of a file: uint64[blocks]."""
+        """Return what the table, which must be known, says of a file: (blocks,)."""
         assert self.table is not None
         return self.table[file.first_block : file.first_block + file.blocks]
 
@@ -91,15 +91,15 @@ class FolderScan:
 def scan_folder(folder: Folder, run: MapInThreads) -> FolderScan:
     """Read all blocks of a folder. Raises NotASlab for links, and SlabReplaced."""
     problem, table, extra = None, None, list[str]()
-    stored = np.empty(0, np.uint64)
+    stored = folder.digest.make_zeros(0)
     try:
         with folder.open() as opened:
             names = {file.name for file in folder.files} | {layout.DIGESTS}
             extra = list(find_unexpected_files(opened, names))
-            stored = _read_stored_table(opened, layout.count_total_blocks(folder.files))
-            files = list(run(lambda file: _scan_file(opened, file), folder.files))
+            stored = _read_stored_table(folder, opened)
+            files = list(run(lambda file: _scan_file(folder.digest, opened, file), folder.files))
     except (DamagedArray, Unreadable) as error:
-        files = [_make_missing(file, error.problem) for file in folder.files]
+        files = [_make_missing(folder.digest, file, error.problem) for file in folder.files]
     try:
         table = folder.read_digests()
         folder.accept_digests(table)
@@ -109,13 +109,14 @@ def scan_folder(folder: Folder, run: MapInThreads) -> FolderScan:
     if table is not None:
         scan.accept_table(table)
         return scan
-    computed = np.concatenate([np.empty(0, np.uint64), *(file.digests for file in files)])
-    if all(file.readable.all() for file in files) and compute_root(computed) == folder.root:
+    computed = folder.digest.join_tables(file.digests for file in files)
+    readable = all(file.readable.all() for file in files)
+    if readable and folder.digest.compute_root(computed) == folder.root:
         scan.accept_table(computed)
         return scan
     for file in files:
         blocks = slice(file.file.first_block, file.file.first_block + file.file.blocks)
-        known = np.zeros(file.file.blocks, np.uint64)
+        known = folder.digest.make_zeros(file.file.blocks)
         known[: len(stored[blocks])] = stored[blocks]
         file.damaged = ~file.readable | (file.digests != known)
     return scan
@@ -160,15 +161,15 @@ def _read(fd: int, path: Path, file: ArrayFile, first: int, stop: int) -> np.nda
     return data
 
 
-def _scan_file(opened: OpenFolder, file: ArrayFile) -> FileScan:
-    scan = _make_missing(file, None)
+def _scan_file(digest: BlockDigest, opened: OpenFolder, file: ArrayFile) -> FileScan:
+    scan = _make_missing(digest, file, None)
     try:
         with opened.open_file(file.name, DamagedArray, file.field.name) as (fd, size):
             path = opened.path / file.name
             blocks = count_blocks_there(file, size)
             scan.lost[:blocks] = True
             for first, data in read_blocks(fd, path, file, 0, blocks):
-                digests = compute_digests(data)
+                digests = compute_digests(digest, data)
                 run = slice(first, first + len(digests))
                 scan.digests[run], scan.readable[run], scan.lost[run] = digests, True, False
             scan.problem = _check_header(fd, size, path, file)
@@ -187,20 +188,21 @@ def _check_header(fd: int, size: int, path: Path, file: ArrayFile) -> str | None
     return None
 
 
-def _make_missing(file: ArrayFile, problem: str | None) -> FileScan:
+def _make_missing(digest: BlockDigest, file: ArrayFile, problem: str | None) -> FileScan:
     """Make the scan of a file of which nothing could be read."""
     nothing = np.zeros(file.blocks, bool)
-    digests = np.zeros(file.blocks, np.uint64)
+    digests = digest.make_zeros(file.blocks)
     return FileScan(file, problem, digests, nothing, nothing.copy(), ~nothing)
 
 
-def _read_stored_table(opened: OpenFolder, blocks: int) -> np.ndarray:
-    """Read what there is of a digest table, whatever became of it: uint64[up to `blocks`]."""
+def _read_stored_table(folder: Folder, opened: OpenFolder) -> np.ndarray:
+    """Read what there is of a digest table, whatever became of it: (up to all blocks,)."""
+    digest, blocks = folder.digest, layout.count_total_blocks(folder.files)
     with (
         suppress(DamagedArray, Unreadable),
         opened.open_file(layout.DIGESTS, DamagedArray) as (fd, size),
     ):
-        count = min(max(size - HEADER, 0) // 8, blocks)
-        data = read_bytes(fd, 8 * count, HEADER, opened.path / layout.DIGESTS)
-        return np.frombuffer(data, "<u8").astype(np.uint64)
-    return np.empty(0, np.uint64)
+        count = min(max(size - HEADER, 0) // digest.dtype.itemsize, blocks)
+        path = opened.path / layout.DIGESTS
+        return digest.view_table(bytes(read_bytes(fd, digest.count_bytes(count), HEADER, path)))
+    return digest.make_zeros(0)

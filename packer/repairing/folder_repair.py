@@ -19,7 +19,6 @@ from fieldslab.packer.repairing.report import RepairReport
 from fieldslab.schemas import layout
 from fieldslab.schemas.access import Folder
 from fieldslab.schemas.arrays import make_array_header
-from fieldslab.schemas.digest import compute_root
 from fieldslab.schemas.errors import (
     Damaged,
     MissingLibrary,
@@ -91,7 +90,7 @@ class FolderRepair:
             opened = stack.enter_context(self._folder.open())
             remove_unfinished(opened)
             patches = {
-                file.file.name: stack.enter_context(Patch(opened, file))
+                file.file.name: stack.enter_context(Patch(opened, file, self._folder.digest))
                 for file in scan.files
                 if not file.is_whole
             }
@@ -131,15 +130,15 @@ class FolderRepair:
 
     def _find_table(self, patches: Mapping[str, Patch]) -> None:
         """Find the digest table by the blocks that were converted, if its root then is right."""
-        parts = [np.empty(0, np.uint64)]
+        parts = []
         for file in self._scan.files:
             digests = file.digests.copy()
             patch = patches.get(file.file.name)
             if patch is not None:
                 digests[patch.left] = patch.compute_digests()[patch.left]
             parts.append(digests)
-        table = np.concatenate(parts)
-        if compute_root(table) == self._folder.root:
+        table = self._folder.digest.join_tables(parts)
+        if self._folder.digest.compute_root(table) == self._folder.root:
             self._scan.accept_table(table)
             for patch in patches.values():
                 patch.left[:] = False
@@ -167,8 +166,8 @@ class FolderRepair:
                 self._report_blocks(file, file.damaged)
 
     def _write_table(self, table: np.ndarray) -> None:
-        header = make_array_header(np.dtype("<u8"), table.shape)
-        data = [header, table.astype("<u8").tobytes()]
+        header = make_array_header(*self._folder.digest.describe_file(len(table)))
+        data = [header, table.tobytes()]
         DirectoryStore(self._folder.path).write(layout.DIGESTS, data)
         path = self._folder.path / layout.DIGESTS
         self._report.add_repaired(path, self._scan.table_problem or "damaged", 0)

@@ -10,7 +10,7 @@ from fieldslab.packer.check.threads import REMOTE_THREADS, THREADS, open_thread_
 from fieldslab.packer.repairing.damage import count_blocks_there, find_runs, read_blocks
 from fieldslab.packer.repairing.patch import Patch
 from fieldslab.schemas.access import Folder
-from fieldslab.schemas.digest import BLOCK
+from fieldslab.schemas.digest import BLOCK, BlockDigest
 from fieldslab.schemas.errors import DamagedArray, Unreadable
 from fieldslab.schemas.files import RemoteDescriptor
 
@@ -27,7 +27,7 @@ def find_table(folder: Folder) -> np.ndarray | None:
 
 
 def fill_from_copy(folder: Folder, patch: Patch, expected: np.ndarray) -> None:
-    """Fill what is left of a patch from the same folder of a copy; `expected` is uint64[blocks].
+    """Fill what is left of a patch from the same folder of a copy; `expected` is (blocks,).
 
     What is damaged there, too, is left. Raises OutputError, and RemoteUnreadable of stores.
     """
@@ -43,7 +43,7 @@ def fill_from_copy(folder: Folder, patch: Patch, expected: np.ndarray) -> None:
                     for first, stop in find_runs(missing):
                         a, b = run[0] + first, run[0] + stop
                         for start, data in read_blocks(fd, patch.path, file, a, b, REMOTE_CHUNK):
-                            _take(patch, expected, start, data)
+                            _take(folder.digest, patch, expected, start, data)
 
             runs = [
                 (first, min(first + _STEP, stop))
@@ -57,9 +57,11 @@ def fill_from_copy(folder: Folder, patch: Patch, expected: np.ndarray) -> None:
         return
 
 
-def _take(patch: Patch, expected: np.ndarray, first: int, data: np.ndarray) -> None:
+def _take(
+    digest: BlockDigest, patch: Patch, expected: np.ndarray, first: int, data: np.ndarray
+) -> None:
     """Write those of some blocks that have the right digests."""
-    same = compute_digests(data) == expected[first : first + -(-len(data) // BLOCK)]
+    same = compute_digests(digest, data) == expected[first : first + -(-len(data) // BLOCK)]
     for start, stop in find_runs(same):
         patch.write((first + start) * BLOCK, data[start * BLOCK : stop * BLOCK])
         patch.left[first + start : first + stop] = False

@@ -10,7 +10,7 @@ import numpy as np
 from fieldslab.packer.check.digests import compute_digests
 from fieldslab.packer.repairing.damage import FileScan, count_blocks_there, find_runs, read_blocks
 from fieldslab.schemas.arrays import HEADER, make_array_header
-from fieldslab.schemas.digest import BLOCK
+from fieldslab.schemas.digest import BLOCK, BlockDigest
 from fieldslab.schemas.errors import DamagedArray, Unreadable
 from fieldslab.schemas.files import OpenFolder
 from fieldslab.schemas.write_errors import name_write_errors
@@ -27,13 +27,14 @@ class Patch:
         Blocks that are still to be repaired: bool[blocks].
     """
 
-    def __init__(self, opened: OpenFolder, scan: FileScan) -> None:
+    def __init__(self, opened: OpenFolder, scan: FileScan, digest: BlockDigest) -> None:
         """Write beside the file that was scanned, in a folder that is open."""
         self.file = scan.file
         self.left = scan.damaged.copy()
         self.path = opened.path / scan.file.name
         self._opened = opened
         self._scan = scan
+        self._digest = digest
         self._name = f".{scan.file.name}.{secrets.token_hex(4)}.repairing"
         self._fd = -1
 
@@ -69,16 +70,16 @@ class Patch:
         return int.from_bytes(os.pread(self._fd, size, HEADER + index * size), "little")
 
     def compute_digests(self) -> np.ndarray:
-        """Digest the blocks that are still to be repaired, as they are now: uint64[blocks]."""
-        digests = np.zeros(self.file.blocks, np.uint64)
+        """Digest the blocks that are still to be repaired, as they are now: (blocks,)."""
+        digests = self._digest.make_zeros(self.file.blocks)
         for first, stop in find_runs(self.left):
             for start, data in read_blocks(self._fd, self.path, self.file, first, stop):
-                computed = compute_digests(data)
+                computed = compute_digests(self._digest, data)
                 digests[start : start + len(computed)] = computed
         return digests
 
     def accept(self, expected: np.ndarray) -> None:
-        """Take blocks for repaired that have these digests now: uint64[blocks]."""
+        """Take blocks for repaired that have these digests now: (blocks,)."""
         if self.left.any():
             self.left &= self.compute_digests() != expected
 

@@ -29,6 +29,7 @@ from fieldslab.packer.spans import ShardTask
 from fieldslab.packer.unions.source_slabs import find_slabs
 from fieldslab.packer.write.stream import MakeWriter, ShardWork
 from fieldslab.packer.write.writers import ShardRecord, ShardWriter
+from fieldslab.schemas.digest import BlockDigest
 from fieldslab.schemas.fields import Field
 from fieldslab.schemas.manifest import Manifest, create_manifest
 
@@ -52,12 +53,13 @@ class SortingShardWriter(ShardWriter):
         folder: Path,
         fields: list[Field],
         compressors: Compressors,
+        digest: BlockDigest,
         *,
         seed: int,
         first_row: int,
     ) -> None:
         """Create the arrays; rows are numbered from `first_row` on."""
-        super().__init__(folder, [*fields, make_key_field(fields)], compressors)
+        super().__init__(folder, [*fields, make_key_field(fields)], compressors, digest)
         self._seed, self._first_row = seed, first_row
         self._pieces: list[list[ConvertedRows]] = [[] for _ in fields]
 
@@ -84,7 +86,8 @@ class SortingShardWriter(ShardWriter):
 
 def add_key_field(manifest: Manifest) -> Manifest:
     """Make the manifest of the first pass from one that does not speak of the keys."""
-    members = {name: getattr(manifest, name) for name in ("rows", "shards", "tables", "attributes")}
+    kept = ("rows", "shards", "tables", "attributes", "digest")
+    members = {name: getattr(manifest, name) for name in kept}
     fields = (*manifest.fields, make_key_field(manifest.fields))
     return create_manifest(manifest.made, fields=fields, **members)
 

@@ -20,6 +20,7 @@ from fieldslab.packer.unions.source_slabs import SourceSlabs
 from fieldslab.packer.write.stream import ignore_progress
 from fieldslab.packer.write.writers import ShardRecord, ShardWriter
 from fieldslab.schemas import layout
+from fieldslab.schemas.digest import XXH3
 from fieldslab.schemas.errors import SourceChanged
 from fieldslab.schemas.fields import Field, Role
 from fieldslab.schemas.write_errors import name_write_errors
@@ -94,7 +95,7 @@ class RepackWork:
                 raise SourceChanged(problem, file=self.slabs.path)
             with name_write_errors(folder):
                 fields = [*(new for _, new in self.fields), *added]
-                writer = ShardWriter(folder, fields, self.compressors)
+                writer = ShardWriter(folder, fields, self.compressors, XXH3)
                 for columns in self._read_columns(stored, task, progress):
                     writer.append(columns)
                 return writer.close(task.number, self.versions)

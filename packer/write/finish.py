@@ -20,6 +20,7 @@ from fieldslab.packer.write.warnings import find_warnings
 from fieldslab.packer.write.writers import ShardRecord, merge_tallies, write_digests
 from fieldslab.schemas import layout
 from fieldslab.schemas.arrays import ArrayWriter
+from fieldslab.schemas.digest import XXH3
 from fieldslab.schemas.episodes import replace_episodes
 from fieldslab.schemas.errors import DamagedManifest, SourceUnsupported
 from fieldslab.schemas.fields import (
@@ -191,10 +192,11 @@ def write_tables(
         digests = []
         with name_write_errors(folder):
             for field, spec in arrays:
-                writer = ArrayWriter(folder / layout.name_file(field, spec.role), spec.dtype)
+                path = folder / layout.name_file(field, spec.role)
+                writer = ArrayWriter(path, spec.dtype, digest=XXH3)
                 writer.append(get_items(field, spec.role))
                 digests.append(writer.close()[1])
-            roots.append(write_digests(folder, digests))
+            roots.append(write_digests(folder, XXH3, digests))
 
     staging.add_folder(layout.TABLES, write)
     return roots[0]

@@ -12,7 +12,7 @@ from fieldslab.packer.convert.damaged_rows import LeftOutRow
 from fieldslab.packer.convert.fieldplan import ConvertedRows
 from fieldslab.schemas import layout
 from fieldslab.schemas.arrays import ArrayWriter
-from fieldslab.schemas.digest import compute_root
+from fieldslab.schemas.digest import BlockDigest
 from fieldslab.schemas.fields import VALID, ArraySpec, Field, Role
 from fieldslab.schemas.manifest import COUNTS
 
@@ -65,7 +65,13 @@ def merge_tallies(records: Iterable[ShardRecord]) -> Tallies:
 class FieldWriter:
     """Appends rows of one field to its arrays."""
 
-    def __init__(self, folder: Path, field: Field, compressor: Compressor | None = None) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        field: Field,
+        digest: BlockDigest,
+        compressor: Compressor | None = None,
+    ) -> None:
         """Create the arrays of `field` in `folder`; `valid` only when the first null comes."""
         self.field = field
         self.rows = self.nulls = 0
@@ -73,6 +79,7 @@ class FieldWriter:
         self.tally: Counter[str] = Counter()
         self._compressor = compressor
         self._folder = folder
+        self._digest = digest
         self._specs = field.list_arrays()
         self._arrays = {spec.role: self._create_writer(spec) for spec in self._specs}
         self._ends: dict[Role, np.ndarray] = {}
@@ -121,16 +128,21 @@ class FieldWriter:
 
     def _create_writer(self, spec: ArraySpec) -> ArrayWriter:
         path = self._folder / layout.name_file(self.field, spec.role)
-        return ArrayWriter(path, spec.dtype, spec.shape)
+        return ArrayWriter(path, spec.dtype, spec.shape, self._digest)
 
 
 class ShardWriter:
     """Writes one shard into an empty folder."""
 
-    def __init__(self, folder: Path, fields: list[Field], compressors: Compressors) -> None:
+    def __init__(
+        self, folder: Path, fields: list[Field], compressors: Compressors, digest: BlockDigest
+    ) -> None:
         """Create the arrays of all fields in `folder`, which must exist and be empty."""
         self._folder = folder
-        self.writers = [FieldWriter(folder, field, compressors.get(field.name)) for field in fields]
+        self._digest = digest
+        self.writers = [
+            FieldWriter(folder, field, digest, compressors.get(field.name)) for field in fields
+        ]
 
     def append(self, columns: Sequence[ConvertedRows]) -> None:
         """Append converted rows, those of all fields."""
@@ -142,7 +154,7 @@ class ShardWriter:
     ) -> ShardRecord:
         """Finish every array, write the digest table, and say what the shard holds, and lacks."""
         digests = [digest for writer in self.writers for digest in writer.close()]
-        total = write_digests(self._folder, digests)
+        total = write_digests(self._folder, self._digest, digests)
         rows = {writer.rows for writer in self.writers}
         if len(rows) != 1:
             raise AssertionError(f"fields of one shard differ in rows: {rows}")
@@ -169,10 +181,11 @@ class ShardWriter:
         ]
 
 
-def write_digests(folder: Path, digests: list[np.ndarray]) -> str:
+def write_digests(folder: Path, digest: BlockDigest, tables: Iterable[np.ndarray]) -> str:
     """Write a folder's `digests.npy`; returns its root."""
-    table = np.concatenate([np.empty(0, np.uint64), *digests])
-    writer = ArrayWriter(folder / layout.DIGESTS, np.dtype("<u8"))
-    writer.append(table)
+    table = digest.join_tables(tables)
+    dtype, shape = digest.describe_file(len(table))
+    writer = ArrayWriter(folder / layout.DIGESTS, dtype, shape[1:])
+    writer.append(table.view(dtype).reshape(shape))
     writer.close()
-    return compute_root(table)
+    return digest.compute_root(table)

@@ -10,7 +10,7 @@ from fieldslab.reader.stored.maps import map_keeper
 from fieldslab.reader.stored.mirrors import MirroredArray
 from fieldslab.reader.stored.shards import Shards
 from fieldslab.schemas.access import ArrayReader
-from fieldslab.schemas.digest import BLOCK, count_blocks, digest
+from fieldslab.schemas.digest import BLOCK, count_blocks
 from fieldslab.schemas.errors import DamagedArray
 from fieldslab.schemas.fields import ArraySpec, Field
 from fieldslab.schemas.mapping import (
@@ -274,12 +274,12 @@ class StoredArray:
         data = mapped.array.reshape(-1).view(np.uint8)[block * BLOCK : (block + 1) * BLOCK]
         reader = mapped.reader or self.get_reader(shard)
         reader.populate(data, block)
-        digests = mapped.digests
+        digests, kind = mapped.digests, reader.folder.digest
         if digests is None:
             digests = mapped.digests = reader.load_digests()
             with map_keeper.lock:
-                if self._arrays.get(shard) is mapped:
+                if kind.in_kernels and self._arrays.get(shard) is mapped:
                     self._tables[shard] = get_address(digests)
-        if digest(data.data) != digests[block]:
+        if kind.compute(data.data) != digests[block].item():
             reader.check_blocks(block, data)
         self.marks.mark_block(shard, block)

@@ -14,10 +14,10 @@ from fieldslab.reader.conversion import Conversion, make_conversion
 from fieldslab.reader.stored.array import StoredArray
 from fieldslab.reader.stored.field_frames import FieldFrames
 from fieldslab.reader.stored.shards import Shards
-from fieldslab.schemas.access import load_categories
 from fieldslab.schemas.arrays import HEADER
 from fieldslab.schemas.errors import DamagedArray, DamagedManifest
 from fieldslab.schemas.fields import Field, Role
+from fieldslab.schemas.stored_tables import load_categories
 
 MOST_ROW_BYTES = 2**40
 """No row or element may be larger, not even in lengths beside a 0."""

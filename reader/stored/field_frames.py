@@ -5,9 +5,9 @@ from collections.abc import Iterator
 import numpy as np
 
 from fieldslab.reader.stored.shards import Shards
-from fieldslab.schemas.access import load_dictionary
 from fieldslab.schemas.fields import Field
 from fieldslab.schemas.frames import FrameReader
+from fieldslab.schemas.stored_tables import load_dictionary
 
 
 class FieldFrames:

@@ -62,7 +62,7 @@ def verify_and_mark_blocks(
         Indexes of blocks over all shards, ascending, none twice.
     firsts, addresses, sizes, tables
         By shard: the index of its first block; where its data begins, and its bytes; where the
-        digest of its first block stands (0: not known yet). int64[shards]
+        digest of its first block stands (0: not known yet, or no XXH3). int64[shards]
     marks
         The address of `VerifiedBlocks.table`.
     madvise, page

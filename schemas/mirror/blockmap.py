@@ -7,12 +7,12 @@ blocks of one array. A position is the number of a bit.
 """
 
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from fieldslab.schemas import layout
-from fieldslab.schemas.digest import BLOCK
+from fieldslab.schemas.digest import BLOCK, BLOCK_DIGESTS
 from fieldslab.schemas.errors import DamagedManifest
 from fieldslab.schemas.fields import Role
 from fieldslab.schemas.layout import ArrayFile
@@ -50,6 +50,8 @@ class BlockMap:
         Number of shards.
     width
         Units of each shard: its arrays, whether or not it has them all, and its digest table.
+    digest
+        The kind of digests.
     blocks
         Blocks of each unit: int64[units].
     first_bytes
@@ -59,6 +61,7 @@ class BlockMap:
     def __init__(self, manifest: Manifest) -> None:
         """Raise DamagedManifest where the slab is too large to be mirrored."""
         self._manifest = manifest
+        self.digest = BLOCK_DIGESTS[manifest.digest]
         arrays = [(field.name, spec) for field, specs in manifest.arrays for spec in specs]
         self._columns = {(name, spec.role): column for column, (name, spec) in enumerate(arrays)}
         self.shards = len(manifest.shards)
@@ -166,8 +169,15 @@ class BlockMap:
         rows = shards[folder].rows if folder < self.shards else self._manifest.rows
         return f"{first}..{first + rows - 1}"
 
-    def count_digests(self, folder: int) -> int:
-        """Return the length of the digest table of a folder."""
+    def count_table_bytes(self, folder: int) -> int:
+        """Count the data bytes of the digest table of a folder."""
+        return self.digest.count_bytes(self._count_digests(folder))
+
+    def describe_table(self, folder: int) -> tuple[np.dtype[Any], tuple[int, ...]]:
+        """Return the dtype and shape of the digest table of a folder, as its file has it."""
+        return self.digest.describe_file(self._count_digests(folder))
+
+    def _count_digests(self, folder: int) -> int:
         return layout.count_total_blocks(self.list_folder_files(folder))
 
     def _list_folder_files(self, shard: int) -> dict[int, ArrayFile]:

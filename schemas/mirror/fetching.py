@@ -9,7 +9,7 @@ from functools import partial
 import numpy as np
 
 from fieldslab.schemas.arrays import HEADER
-from fieldslab.schemas.digest import BLOCK, compute_root, digest
+from fieldslab.schemas.digest import BLOCK, DigestValue
 from fieldslab.schemas.errors import DamagedArray
 from fieldslab.schemas.mirror.blockmap import GRANULE, BlockMap, Unit
 from fieldslab.schemas.mirror.messages import DamagedBlock
@@ -25,7 +25,6 @@ _SMALL = 256 * 1024
 _LARGE = 16 * 2**20
 """Tables of more bytes are compared with the size of the object before memory is taken."""
 _TABLES = 512
-_DIGEST = np.dtype("<u8")
 
 
 class Fetcher:
@@ -36,6 +35,7 @@ class Fetcher:
         self._files = files
         self._room = room
         self._blocks: BlockMap = files.blocks
+        self._digest = files.blocks.digest
         self._presence = files.presence
         self._pace = Pace(int(self._blocks.blocks.sum()))
         self._parts = Parts(self._blocks, self._presence, self._pace, self._fetch_part)
@@ -155,8 +155,8 @@ class Fetcher:
                     field=unit.file.field.name,
                     offset=HEADER + begin + block * BLOCK,
                     attempts=ATTEMPTS,
-                    expected=f"{int(expected[block]):016x}",
-                    found=f"{computed:016x}",
+                    expected=self._digest.format(expected[block].item()),
+                    found=self._digest.format(computed),
                     hint="Copy the slab there again.",
                 ),
             )
@@ -180,7 +180,7 @@ class Fetcher:
 
     async def _fetch_table(self, unit: Unit, again: bool) -> np.ndarray:
         position = self._blocks.get_first_position(unit.number)
-        size = _DIGEST.itemsize * self._blocks.count_digests(unit.folder)
+        size = self._blocks.count_table_bytes(unit.folder)
         root = self._blocks.get_root(unit.folder)
         await asyncio.to_thread(self._files.sparse.prepare_folder, unit.folder, unit.folder_name)
         begin = position // GRANULE
@@ -188,7 +188,7 @@ class Fetcher:
         try:
             if not again and self._presence.is_present(position):
                 table = await asyncio.to_thread(self._read_table, unit, size)
-                if compute_root(table) == root:
+                if self._digest.compute_root(table) == root:
                     return table
             self._presence.clear_marks(position, position + 1)
             key = f"{unit.folder_name}/{unit.file_name}"
@@ -197,8 +197,8 @@ class Fetcher:
                     await self._slab.check_size(key, HEADER + size)
                 data = await self._slab.read(key, HEADER, HEADER + size)
                 if len(data) == size:
-                    table = np.frombuffer(data, _DIGEST)
-                    if compute_root(table) == root:
+                    table = self._digest.view_table(data)
+                    if self._digest.compute_root(table) == root:
                         await asyncio.to_thread(self._write, unit, 0, data)
                         self._presence.set_marks(position, position + 1)
                         return table
@@ -221,10 +221,10 @@ class Fetcher:
 
     def _accept_blocks(
         self, unit: Unit, first: int, data: memoryview, expected: np.ndarray
-    ) -> tuple[int, int] | None:
+    ) -> tuple[int, DigestValue] | None:
         """Write blocks if all are right; otherwise return the first that is not, and its digest."""
         for index, value in enumerate(expected.tolist()):
-            computed = digest(data[index * BLOCK : (index + 1) * BLOCK])
+            computed = self._digest.compute(data[index * BLOCK : (index + 1) * BLOCK])
             if computed != value:
                 return index, computed
         self._write(unit, first, data)
@@ -232,7 +232,8 @@ class Fetcher:
 
     def _read_table(self, unit: Unit, size: int) -> np.ndarray:
         data = self._files.sparse.read_bytes(unit, HEADER, size)
-        return np.frombuffer(data, _DIGEST, len(data) // _DIGEST.itemsize)
+        width = self._digest.dtype.itemsize
+        return self._digest.view_table(data[: len(data) // width * width])
 
     def _write(self, unit: Unit, first: int, data: memoryview) -> None:
         with self._files.sparse.open_file(unit) as fd:

@@ -10,14 +10,12 @@ from pathlib import Path
 import numpy as np
 
 from fieldslab.schemas.arrays import HEADER
-from fieldslab.schemas.digest import BLOCK, compute_root, digest
+from fieldslab.schemas.digest import BLOCK
 from fieldslab.schemas.errors import UsageError
 from fieldslab.schemas.mirror.blockmap import Unit
 from fieldslab.schemas.mirror.cache import CacheDirectory
 from fieldslab.schemas.mirror.names import MARKER, PIN, PLACE, SIDE
 from fieldslab.schemas.mirror.room import MirrorFiles, Room, open_mirrors
-
-_DIGEST = np.dtype("<u8")
 
 
 @dataclass(frozen=True)
@@ -164,9 +162,10 @@ def _read_table(mirror: MirrorFiles, folder: int) -> np.ndarray | None:
     unit = mirror.blocks.get_unit(mirror.blocks.find_unit(folder, None))
     if not mirror.presence.is_present(mirror.blocks.get_first_position(unit.number)):
         return None
-    data = mirror.sparse.read_bytes(unit, HEADER, 8 * mirror.blocks.count_digests(folder))
-    table = np.frombuffer(data, _DIGEST, len(data) // 8)
-    return table if compute_root(table) == mirror.blocks.get_root(folder) else None
+    data = mirror.sparse.read_bytes(unit, HEADER, mirror.blocks.count_table_bytes(folder))
+    digest = mirror.blocks.digest
+    table = digest.view_table(data[: len(data) // digest.dtype.itemsize * digest.dtype.itemsize])
+    return table if digest.compute_root(table) == mirror.blocks.get_root(folder) else None
 
 
 def _check_unit(
@@ -182,6 +181,6 @@ def _check_unit(
             continue
         size = min(BLOCK, unit.file.data_bytes - index * BLOCK)
         data = mirror.sparse.read_bytes(unit, HEADER + index * BLOCK, size)
-        is_right = digest(data) == int(table[unit.file.first_block + index])
+        is_right = mirror.blocks.digest.compute(data) == table[unit.file.first_block + index].item()
         if is_right or mirror.presence.is_present(start + index):  # not evicted meanwhile
             yield start + index, is_right

@@ -18,7 +18,6 @@ from fieldslab.schemas.files import OpenFolder
 from fieldslab.schemas.mirror.blockmap import BlockMap, Unit
 from fieldslab.schemas.mirror.names import SIDE, make_cache_error, name_cache_errors, refuse_link
 
-_DIGEST = np.dtype("<u8")
 _KEEP_SIZE_AND_PUNCH = 0x03
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -140,12 +139,12 @@ class SparseSlab:
 
     def _describe_array(self, unit: Unit) -> tuple[np.dtype[Any], tuple[int, ...]]:
         if unit.file is None:
-            return _DIGEST, (self._blocks.count_digests(unit.folder),)
+            return self._blocks.describe_table(unit.folder)
         return unit.file.dtype, unit.file.shape
 
     def _compute_size(self, unit: Unit) -> int:
         if unit.file is None:
-            return HEADER + _DIGEST.itemsize * self._blocks.count_digests(unit.folder)
+            return HEADER + self._blocks.count_table_bytes(unit.folder)
         return HEADER + unit.file.data_bytes
 
 

@@ -7,12 +7,13 @@ from typing import Any, NamedTuple, NoReturn
 import msgspec
 import numpy as np
 
-from fieldslab.schemas.access import find_table_folder, load_categories
+from fieldslab.schemas.access import find_table_folder
 from fieldslab.schemas.errors import UsageError
 from fieldslab.schemas.fields import CategoryTable, Compression, Field, make_file_stem
 from fieldslab.schemas.folder import SlabFiles
 from fieldslab.schemas.images import PIXELS
 from fieldslab.schemas.optiontext import mark_option
+from fieldslab.schemas.stored_tables import load_categories
 
 NO_CATEGORY = np.array([-1])
 """What the codes of rows become that have no value in their slab: they are stored as 0."""

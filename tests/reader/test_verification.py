@@ -12,7 +12,7 @@ from fieldslab.reader.stored import changes
 from fieldslab.reader.stored.array import StoredArray
 from fieldslab.reader.stored.verification import verify_and_mark_blocks
 from fieldslab.schemas.arrays import HEADER
-from fieldslab.schemas.digest import BLOCK, digest_blocks
+from fieldslab.schemas.digest import BLOCK, XXH3
 from fieldslab.schemas.errors import DamagedArray
 from fieldslab.schemas.mapping import get_address, get_populate_call
 
@@ -87,7 +87,7 @@ def test_a_file_that_was_cut_is_named(path: Path, monkeypatch: pytest.MonkeyPatc
 def test_where_the_kernel_stops(madvise: int) -> None:
     """It stops at a wrong block, a short one, and where no table is; a shard may be empty."""
     data = VALUES.reshape(-1)[: 3 * BLOCK + 100]
-    digests = digest_blocks(data.data)
+    digests = XXH3.compute_blocks(data.data)
     digests[1] += np.uint64(1)
     marks = np.zeros(1, np.uint8)
     firsts, sizes = np.array([0, 4, 4]), np.array([len(data), 0, len(data)])

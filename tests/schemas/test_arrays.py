@@ -24,7 +24,7 @@ from fieldslab.schemas.arrays import (
     map_array,
     view_bytes,
 )
-from fieldslab.schemas.digest import BLOCK, digest_blocks
+from fieldslab.schemas.digest import BLOCK, XXH3
 from fieldslab.schemas.errors import DamagedArray, NotASlab
 from fieldslab.schemas.fields import DtypeName
 
@@ -110,7 +110,7 @@ def test_appending_in_pieces(tmp_path: Path) -> None:
         with case(size, first):
             digests = write(path, items, cut, (cut + size) // 2)
             assert path.read_bytes() == make_array_header(items.dtype, (size,)) + items.tobytes()
-            assert digests.tolist() == digest_blocks(memoryview(items.data)).tolist()
+            assert digests.tolist() == XXH3.compute_blocks(memoryview(items.data)).tolist()
 
 
 @given(st.lists(st.integers(0, 3 * BLOCK), max_size=6))
@@ -121,7 +121,7 @@ def test_any_pieces(sizes: list[int]) -> None:
         path = Path(folder) / "a.npy"
         digests = write(path, items, *np.cumsum(sizes).tolist())
         assert path.read_bytes()[HEADER:] == items.tobytes()
-    assert digests.tolist() == digest_blocks(memoryview(items.data)).tolist()
+    assert digests.tolist() == XXH3.compute_blocks(memoryview(items.data)).tolist()
 
 
 def test_items_wider_than_a_block(tmp_path: Path) -> None:
@@ -129,7 +129,7 @@ def test_items_wider_than_a_block(tmp_path: Path) -> None:
     items = np.arange(6 * 40_000, dtype="<i2").reshape(6, 40_000)
     digests = write(tmp_path / "a.npy", items[::2], 1)
     assert np.load(tmp_path / "a.npy").tolist() == items[::2].tolist()
-    assert digests.tolist() == digest_blocks(view_bytes(items[::2])).tolist()
+    assert digests.tolist() == XXH3.compute_blocks(view_bytes(items[::2])).tolist()
 
 
 def test_writer_never_overwrites(tmp_path: Path) -> None:
