@@ -10,24 +10,20 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from fieldslab.packer.shard_rows import ShardRows
-from fieldslab.packer.sources.path_lookup import (
-    check_readable,
-    find_matches,
-    name_disk_errors,
-)
+from fieldslab.packer.sources.path_errors import make_path_error
+from fieldslab.packer.sources.path_lookup import name_disk_errors
 from fieldslab.packer.sources.remote_lookup import (
     find_first,
     holds_object,
     is_remote_source,
     split_url,
 )
-from fieldslab.schemas.errors import SourceNotFound, SourceUnreadable, UsageError
+from fieldslab.packer.sources.versioned_tables import refuse_files_of_tables
+from fieldslab.schemas.errors import SourceUnreadable, UsageError
 from fieldslab.schemas.fields import DtypeName, Logical
-from fieldslab.schemas.manifest import MANIFEST
 from fieldslab.schemas.optiontext import mark_option
 from fieldslab.schemas.registry import Registry, make_unknown_name_error
 from fieldslab.schemas.renamed import refuse_renamed_methods, refuse_renamed_name
-from fieldslab.schemas.urls import hide_credentials, is_url, restore_url
 
 
 class Unit(NamedTuple):
@@ -250,7 +246,9 @@ def find_source(
     if name is not None:
         return _make_source(SOURCES.load(name), items, settings, more)
     if is_remote_source(items[0]) and (name := _find_remote_kind(items[0], storage_options)):
-        return _make_source(SOURCES.load(name), items, settings, more)
+        kind = SOURCES.load(name)
+        refuse_files_of_tables(kind, items, storage_options)
+        return _make_source(kind, items, settings, more)
     kind = _find_kind(items)
     if kind is None:
         raise _make_no_source_error(items[0])
@@ -265,6 +263,7 @@ def find_source(
                 found=other.name,
                 hint="Pack each kind into a slab of its own.",
             )
+    refuse_files_of_tables(kind, items, storage_options)
     return _make_source(kind, items, settings, more)
 
 
@@ -311,41 +310,13 @@ def _refuse_mixed_folder(kind: type[Source], items: list[str]) -> None:
 
 def _make_no_source_error(path: str) -> SourceUnreadable:
     """Make the error for a path that no source accepts; it names sources that cannot be loaded."""
-    error = _make_path_error(path)
+    error = make_path_error(path)
     for name in SOURCES.find_plugins():
         try:
             SOURCES.load(name)
         except UsageError as broken:
             error.add_hint(f"{broken.statement[0].upper()}{broken.statement[1:]}.")
     return error
-
-
-def _make_path_error(path: str) -> SourceUnreadable:
-    check_readable(path)
-    if os.path.isfile(os.path.join(path, MANIFEST)):
-        return SourceUnreadable(
-            "is a slab already",
-            file=path,
-            hint="Pack its source instead; `fieldslab info` shows it.",
-        )
-    if is_url(path):
-        return SourceNotFound(
-            "there is nothing at this URL that fieldslab can pack",
-            file=hide_credentials(restore_url(path)),
-            expected="Parquet, Arrow IPC or image files, or a folder of them",
-            hint=f"Check the URL; {mark_option('from_')} names the kind of source.",
-        )
-    if not os.path.exists(path) and not any(map(os.path.exists, find_matches(path))):
-        hint = "Check the path."
-        return SourceNotFound("no such file or directory", file=path, hint=hint)
-    return SourceUnreadable(
-        "there is nothing at this path that fieldslab can pack",
-        file=path,
-        expected="Parquet, Arrow IPC, CSV, JSON lines, HDF5 or image files, WebDataset tars, a "
-        "directory of them, or a LitData stream",
-        hint=f"Check the path; {mark_option('from_')} names the kind of source. From Python, "
-        "`pack` also takes what Arrow can read: a table, a dataset, a stream of record batches.",
-    )
 
 
 def _make_source(
