@@ -8,7 +8,8 @@ import numpy as np
 from fieldslab.reader.batch import Batch
 from fieldslab.reader.buffers import Allocator
 from fieldslab.reader.images.steps import ImageSteps
-from fieldslab.reader.rows import ShardDirectory, check_integer
+from fieldslab.reader.rows import ShardDirectory, check_integer, wrap_rows
+from fieldslab.reader.runs import Runs
 from fieldslab.reader.slab_storage import Storage
 from fieldslab.reader.views import View
 from fieldslab.schemas.errors import UsageError
@@ -22,6 +23,8 @@ class ElementWindows:
     ----------
     total
         Number of elements.
+    runs
+        Elements of each slab of a union, which no window goes beyond; None of one slab alone.
     """
 
     def __init__(self, storage: Storage, view: View, name: str, length: int) -> None:
@@ -43,17 +46,18 @@ class ElementWindows:
             raise UsageError("rows of this view are not neighbours", field=name, hint=hint)
         parts = 1 if field.variable else [*field.shape, 1][0]
         self._parts = max(parts, 1)  # of an empty shape: none, but then no window is ever read
+        self._part_shape = field.shape if field.variable else field.shape[1:]
         self._part_bytes = stored.values.item_bytes // self._parts
         self._directory = ShardDirectory(stored.values.items.astype(np.int64) * parts)
         self._first = self._find_element(view.start, parts)
         self.total = self._find_element(view.stop, parts) - self._first
+        self.runs = self._find_slab_runs()
 
     @property
     def fields(self) -> Mapping[str, Field]:
         """See `WindowReader`."""
         field = self._stored.field
-        shape = field.shape if field.variable else field.shape[1:]
-        shape = self._length, *shape
+        shape = self._length, *self._part_shape
         return {self._name: msgspec.structs.replace(field, kind="fixed", shape=shape)}
 
     def is_regular(self, names: Sequence[str]) -> bool:
@@ -90,10 +94,15 @@ class ElementWindows:
         epoch: int = 0,
     ) -> Batch:
         """See `WindowReader`. Raises RowOutOfRange, and what `gather` raises."""
+        from fieldslab.reader.gather import gather_validity
         from fieldslab.reader.pieces import Bounds, find_pieces, gather_items  # compiles kernels
 
         storage, stored = self._storage, self._stored
-        bounds = Bounds(self.total, np.zeros(1, np.int64), np.full(1, self.total), strict=True)
+        lows, highs = np.zeros(1, np.int64), np.full(1, self.total)
+        if self.runs is not None:
+            starts = wrap_rows(starts, self.total)
+            lows, highs = self.runs.find_bounds(starts)
+        bounds = Bounds(self.total, lows, highs, strict=True)
         indices = range(self._length)
         pieces = find_pieces(self._directory, storage.pool, self._first, starts, indices, bounds)
 
@@ -105,9 +114,16 @@ class ElementWindows:
                 self._name,
                 batches_in_turn,
                 stored.conversion,
-                self._part_bytes,
+                self._part_shape,
             )
-            return Batch(starts, {self._name: values}, {}, {}, visits=visits)
+            valid = {}
+            if stored.valid is not None and not stored.field.variable:
+                rows = pieces.locate_rows()
+                rows = rows._replace(in_shard=rows.in_shard // self._parts)
+                valid[self._name] = gather_validity(stored.valid, rows, memory, self._name).reshape(
+                    pieces.shape
+                )
+            return Batch(starts, {self._name: values}, valid, {}, visits=visits)
 
         if storage.mirrors is None:
             return storage.changes.read(gather)
@@ -117,6 +133,12 @@ class ElementWindows:
         return storage.changes.read(
             lambda: read_mirrored_elements(storage, stored, *runs, self._part_bytes, gather)
         )
+
+    def _find_slab_runs(self) -> Runs | None:
+        shards = self._storage.slabs.first_shards[1:-1]
+        borders = np.unique(self._directory.starts[shards]) - self._first
+        borders = borders[(borders > 0) & (borders < self.total)]
+        return Runs([0], [self.total]).cut(borders) if len(borders) else None
 
     def _find_element(self, row: int, parts: int) -> int:
         """Find the first element of a row of the slab, or the number of all behind the last."""

@@ -4,13 +4,14 @@ A window is read as the runs of rows that it consists of: one, or several where 
 next shard or where rows at its edges are repeated.
 """
 
+import math
 from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from fieldslab.reader.batch import VAR_LEN_CLASSES, Ragged, Values, VarLenValues
+from fieldslab.reader.batch import VAR_LEN_CLASSES, Values
 from fieldslab.reader.buffers import Allocator, Pool
 from fieldslab.reader.conversion import Conversion
 from fieldslab.reader.copying import RowLocations, map_and_verify, split_rows, verify_and_copy
@@ -20,12 +21,11 @@ from fieldslab.reader.gather import (
     gather_compressed,
     gather_validity,
 )
-from fieldslab.reader.image_values import Pictures, Views
 from fieldslab.reader.kernels import MOST_ELEMENTS, find_shard, load_i64
 from fieldslab.reader.rows import ShardDirectory, make_out_of_range_error
 from fieldslab.reader.stored.array import StoredArray
 from fieldslab.reader.stored.field import StoredField
-from fieldslab.schemas.errors import RowOutOfRange, UsageError
+from fieldslab.schemas.errors import RowOutOfRange
 from fieldslab.schemas.jit import kernel, load_u64
 
 _Array = np.ndarray
@@ -232,14 +232,16 @@ def gather_items(
     name: str,
     batches_in_turn: int = 1,
     conversion: Conversion | None = None,
-    part_bytes: int | None = None,
+    part_shape: tuple[int, ...] | None = None,
 ) -> np.ndarray:
     """Gather items of an array: (windows, items, *shape). Raises DamagedArray.
 
-    With `part_bytes`, runs are not of items, but of parts of them, along their axis 0.
+    With `part_shape`, runs are not of items, but of parts of this shape that they consist of.
     """
     dtype, copy = choose_copy(array, conversion)
-    shape = array.shape if part_bytes is None else array.shape[1:]
+    shape, part_bytes = array.shape, None
+    if part_shape is not None:
+        shape, part_bytes = part_shape, array.dtype.itemsize * math.prod(part_shape)
     out = memory.allocate_array((name, array.role), (*pieces.shape, *shape), dtype)
     locations, counts = pieces.locations, pieces.counts
     verify_and_copy(array, locations, counts, out, batches_in_turn, copy, part_bytes)
@@ -356,39 +358,3 @@ def _shape_windows(values: Any, pieces: Pieces) -> Any:
     if isinstance(values, np.ndarray):
         return values.reshape(*pieces.shape, *values.shape[1:])
     return values
-
-
-def clear_padded_rows(columns: GatheredFields, padded: np.ndarray) -> None:
-    """Let padded rows, bool[windows, rows], be zeros, rows without elements, and null."""
-    for name, values in columns.values.items():
-        if isinstance(values, VarLenValues):
-            columns.values[name] = _empty_rows(values, padded.reshape(-1))
-        elif isinstance(values, Pictures):
-            hint = 'Give all one size, such as by Resize, or write edges="repeat".'
-            raise UsageError("pictures of their own sizes are no zeros", field=name, hint=hint)
-        for array in values if isinstance(values, Views) else [values]:
-            if isinstance(array, np.ndarray):
-                array[padded] = 0
-    for each in (*columns.valid.values(), *columns.sizes.values()):
-        each[padded] = 0
-
-
-def drop_row_axis(columns: GatheredFields) -> None:
-    """Turn windows of one row, (windows, 1, ...), into rows, (windows, ...)."""
-    parts: Any
-    for parts in columns:
-        for name, each in parts.items():
-            if isinstance(each, np.ndarray):
-                parts[name] = each[:, 0]
-            elif isinstance(each, Views):
-                parts[name] = Views(array[:, 0] for array in each)
-
-
-def _empty_rows(values: Any, some: np.ndarray) -> Any:
-    """Take the elements of some rows away."""
-    lengths = np.diff(values.offsets)
-    kept = values.values[np.repeat(~some, lengths)]
-    offsets = np.zeros_like(values.offsets)
-    np.cumsum(np.where(some, 0, lengths), out=offsets[1:])
-    made: Ragged = type(values)(kept, offsets, values.name)
-    return made

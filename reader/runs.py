@@ -12,6 +12,9 @@ from fieldslab.schemas.jit import kernel, load_u8, load_u64
 from fieldslab.schemas.mapping import get_address
 from fieldslab.schemas.row_batches import read_batches
 
+_MOST_ROWS = 2**62
+"""Sums of a first row and a length stay within int64."""
+
 
 class Runs:
     """Runs of neighbouring rows, such as episodes; `Slab.runs` finds those of a field.
@@ -26,14 +29,9 @@ class Runs:
 
     def __init__(self, starts: Any, lengths: Any) -> None:
         """Take first rows and lengths. Raises UsageError for runs that overlap."""
-        self.starts = np.array(starts, np.int64)
-        self.lengths = np.array(lengths, np.int64)
-        same = self.starts.ndim == 1 and self.starts.shape == self.lengths.shape
-        if not same or (self.lengths < 0).any() or (self.starts < 0).any():
-            raise UsageError(
-                "runs are told by their first rows and their lengths",
-                expected="two arrays of numbers from 0, as long as each other",
-            )
+        self.starts, self.lengths = _convert_rows(starts), _convert_rows(lengths)
+        if self.starts.shape != self.lengths.shape:
+            raise _make_runs_error("arrays of different lengths")
         overlaps = self.starts[1:] < (self.starts + self.lengths)[:-1]
         if overlaps.any():
             run = int(np.argmax(overlaps)) + 1
@@ -63,6 +61,18 @@ class Runs:
                 hint="Take them from the slab or view itself.",
             )
 
+    def cut(self, borders: np.ndarray) -> "Runs":
+        """Cut runs in two at each of these rows, int64[n], which ascend."""
+        if not len(borders) or not len(self):
+            return self
+        ends = self.starts + self.lengths
+        runs = np.searchsorted(self.starts, borders, side="left") - 1
+        inside = borders[(runs >= 0) & (borders < ends[runs])]
+        starts = np.concatenate([self.starts, inside])
+        stops = np.concatenate([ends, inside])
+        turns = np.argsort(starts, kind="stable")
+        return Runs(starts[turns], np.sort(stops) - starts[turns])
+
     def find_bounds(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Find the first row, and the row behind the last one, of the run of each row: int64[n].
 
@@ -80,16 +90,30 @@ class Runs:
         return f"Runs(<{len(self):,} runs of {int(self.lengths.sum()):,} rows>)"
 
 
-def find_runs(
-    name: str,
-    gather: Callable[[range, list[str]], Batch],
-    find_members: Callable[[np.ndarray], np.ndarray] | None,
-    total: int,
-) -> Runs:
+def _convert_rows(numbers: Any) -> np.ndarray:
+    """Convert numbers of rows to int64[n] that nobody changes. Raises UsageError."""
+    numbers = np.asarray(numbers)
+    if numbers.ndim != 1 or not (numbers.dtype.kind in "iu" or not len(numbers)):
+        raise _make_runs_error(f"{numbers.dtype}{list(numbers.shape)}")
+    if len(numbers) and not 0 <= numbers.min() <= numbers.max() <= _MOST_ROWS:
+        raise _make_runs_error(f"{numbers.min()} to {numbers.max()}")
+    rows = np.array(numbers, np.int64)
+    rows.flags.writeable = False  # kernels rely on what was checked
+    return rows
+
+
+def _make_runs_error(found: str) -> UsageError:
+    return UsageError(
+        "runs are told by their first rows and their lengths",
+        expected=f"two arrays of integers from 0 to {_MOST_ROWS}, as long as each other",
+        found=found,
+    )
+
+
+def find_runs(name: str, gather: Callable[[range, list[str]], Batch], total: int) -> Runs:
     """Find the runs of rows 0..total-1 in which a field has one value, or is null.
 
-    `gather` reads fields of a range of rows. With `find_members`, which finds the slab of each row
-    (int64[n] in and out), runs end where a slab ends, too.
+    `gather` reads fields of a range of rows.
     """
     parts = [np.zeros(min(total, 1), np.int64)]
     # Each batch begins with the last row of the one before.
@@ -98,9 +122,6 @@ def find_runs(
     ):
         first = max(rows.start - 1, 0)
         changes = _find_changes(batch[name], batch.valid.get(name))
-        if find_members is not None:
-            members = find_members(np.arange(first, rows.stop))
-            changes |= members[1:] != members[:-1]
         parts.append(np.flatnonzero(changes) + first + 1)
     starts = np.concatenate(parts)
     return Runs(starts, np.diff(starts, append=total))

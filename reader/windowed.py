@@ -4,8 +4,6 @@ from collections.abc import Mapping, Sequence
 from functools import cached_property, partial
 from typing import Any
 
-import numpy as np
-
 from fieldslab.reader.batch import Batch, Buffers
 from fieldslab.reader.elements import ElementWindows
 from fieldslab.reader.images.steps import check_decode_option
@@ -36,14 +34,16 @@ class Windowed(Selectable):
 
         if by not in self._found_runs:
             self._storage.check_field_name(by)
-            members, view = self._storage.members, self._view
-
-            def find_members(rows: np.ndarray) -> np.ndarray:
-                return members.find_members(view, rows)
-
-            several = find_members if len(members.names) > 1 else None
-            self._found_runs[by] = find_runs(by, self._gather_range, several, len(view))
+            runs = find_runs(by, self._gather_range, len(self._view))
+            slabs = self.slab_runs
+            self._found_runs[by] = runs if slabs is None else runs.cut(slabs.starts[1:])
         return self._found_runs[by]
+
+    @cached_property
+    def slab_runs(self) -> Runs | None:
+        """Runs of rows of one slab of a union; None where there is one slab alone."""
+        borders = self._storage.members.find_borders(self._view)
+        return Runs([0], [len(self._view)]).cut(borders) if len(borders) else None
 
     def gather_windows(
         self,
@@ -81,12 +81,14 @@ class Windowed(Selectable):
             `{"state": [-1, 0], "action": range(16)}`. Other fields have the row at the start alone.
         within
             What no window goes beyond: the name of a field, whose value is the same in a run of
-            rows, or `Runs`, or an object with such `starts` and `lengths`.
+            rows, or `Runs`, or an object with such `starts` and `lengths`. No window goes beyond
+            its slab of a union in any case.
         edges
             What stands for rows beyond that, or beyond the slab: "repeat" takes the nearest row,
-            "zeros" has zeros, nulls and rows without elements. The batch then has `is_pad`,
-            bool (windows, length), which is True there; with `delta_indices`, `NAME_is_pad` for
-            each of these fields. Default: such windows are an error.
+            "zeros" has zeros, nulls (-1 as the code of a category) and rows without elements. The
+            batch then has `is_pad`, bool (windows, length), which is True there; with
+            `delta_indices`, `NAME_is_pad` for each of these fields. Default: such windows are an
+            error.
         of
             Windows of elements, not of rows: of this field alone, whose rows make one stream, such
             as tokens. `starts` then count elements.
@@ -173,18 +175,23 @@ class Windowed(Selectable):
 
 
 def resolve_runs(slab: Windowed, within: Any) -> Runs | None:
-    """Return the runs that `within` means; None for all rows. Raises UnknownField, UsageError."""
-    if within is None or isinstance(within, Runs):
-        return within
+    """Return the runs that `within` means; None for all rows of one slab.
+
+    They end where a slab of a union ends. Raises UnknownField, UsageError.
+    """
     if isinstance(within, str):
         return slab.find_runs(within)
+    slabs = slab.slab_runs
+    if within is None:
+        return slabs
     try:
-        return Runs(within.starts, within.lengths)
+        runs = within if isinstance(within, Runs) else Runs(within.starts, within.lengths)
     except AttributeError:
         raise UsageError(
             "`within` is the name of a field, or has `starts` and `lengths` of runs of rows",
             found=repr(within)[:80],
         ) from None
+    return runs if slabs is None else runs.cut(slabs.starts[1:])
 
 
 def choose_element_field(of: str, fields: Sequence[str] | None) -> list[str]:

@@ -236,9 +236,9 @@ class RowWindows:
                         parts_of.update(others)
                     failures += made[1]
                 if padded is not None and self.edges == "zeros" and padded.any():
-                    self._pieces.clear_padded_rows(gathered, padded)
+                    self._columns.clear_padded_rows(gathered, padded, storage.fields)
                 if group.indices is None:
-                    self._pieces.drop_row_axis(gathered)
+                    self._columns.drop_row_axis(gathered)
                 columns.update(gathered.values)
                 valid |= gathered.valid
                 sizes |= gathered.sizes
@@ -272,6 +272,12 @@ class RowWindows:
         from fieldslab.reader import pieces  # compiles kernels
 
         return pieces
+
+    @cached_property
+    def _columns(self) -> Any:
+        from fieldslab.reader import window_columns
+
+        return window_columns
 
     def _find_pieces(
         self, starts: np.ndarray, group: _FieldGroup, bounds: "Bounds"

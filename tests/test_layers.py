@@ -30,7 +30,7 @@ ROOMS = (
     ("stored",),
     ("copying",),
     ("gather",),
-    ("addresses", "pieces", "quarantine"),
+    ("addresses", "pieces", "quarantine", "window_columns"),
     ("slab_storage",),
     ("absent",),
     ("draws",),

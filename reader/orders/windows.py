@@ -38,16 +38,17 @@ class Windows(Order):
     within
         What no window goes beyond: the name of a field, whose value is the same in a run of rows
         (its values are read when a loader is made), or `Runs`, or an object with such `starts` and
-        `lengths`. Default: all rows are one run.
+        `lengths`. Default: all rows are one run. In any case, a run ends where a slab of a union
+        ends.
     delta_indices
         Instead of `length`: which rows each field has, counted from the start, such as
         `{"state": [-1, 0], "action": range(16)}`. Other fields have the row at the start alone.
     edges
         "drop" leaves out windows that go beyond their run. "repeat" has a window at every
         `stride`-th row of a run, with the nearest row of the run in place of those beyond it;
-        "zeros" has zeros, nulls and rows without elements there. The batch then has `is_pad`,
-        bool (windows, length), which is True there; with `delta_indices`, `NAME_is_pad` for each
-        of these fields.
+        "zeros" has zeros, nulls (-1 as the code of a category) and rows without elements there. The
+        batch then has `is_pad`, bool (windows, length), which is True there; with `delta_indices`,
+        `NAME_is_pad` for each of these fields.
     of
         Windows of the elements of this field, whose rows make one stream, such as tokens: arrays
         (windows, length) of this field alone. `stride`, and the starts in `Batch.rows`, count
@@ -185,12 +186,12 @@ class AttachedWindows(Order):
         if order.of is not None:
             assert shape.length is not None
             self.windows = ElementWindows(slab.storage, slab.view, order.of, shape.length)
-            total = self.windows.total
+            total, runs = self.windows.total, self.windows.runs
         else:
             drops = order.edges == "drop"  # and starts are such that no window goes beyond its run
             bounds = (None, None) if drops else (runs, order.edges)
             self.windows = RowWindows(slab.storage, slab.view, shape, *bounds)
-        self._runs = runs = Runs(np.zeros(1), np.full(1, total)) if runs is None else runs
+        self._runs = runs = Runs([0], [total]) if runs is None else runs
         runs.check_rows(total)
         self._first = 0
         rows = runs.lengths

@@ -1,6 +1,7 @@
 """Windows of rows and of elements: what a gather of their rows gives, at edges and in any order."""
 
 import json
+import math
 import pickle
 from pathlib import Path
 from typing import Any
@@ -99,8 +100,10 @@ def test_windows_have_the_rows_of_a_gather(example: Example, tmp_path: Path) -> 
     random = np.random.default_rng(1)
     for name, view in views.items():
         with case(name):
-            for windows, length in ((6, 20), (1, 1), (0, 3), (40, 2), (1, len(view))):
-                starts = random.integers(0, len(view) - length + 1, windows)
+            room = ROWS if name == "union" else len(view)
+            for windows, length in ((6, 20), (1, 1), (0, 3), (40, 2), (1, room)):
+                starts = random.integers(0, room - length + 1, windows)
+                starts[::2] += len(view) - room
                 batch = view.gather_windows(starts, length)
                 expected = gather_rows(view, starts[:, None] + np.arange(length))
                 assert as_lists(batch) == expected
@@ -142,7 +145,7 @@ def test_edges_are_filled(series: Slab) -> None:
         assert repeat["x"].tolist() == nearest.tolist()
         assert zeros["x"].tolist() == np.where(padded, 0, rows).tolist()
         assert repeat["x_is_pad"].tolist() == zeros["x_is_pad"].tolist() == padded.tolist()
-        assert zeros["arm"].tolist() == [[0]] * 4
+        assert zeros["arm"].tolist() == [[0], [-1], [-1], [-1]]
         lengths = (starts[:, None] + np.arange(2)).clip(None, highs[:, None] - 1) % 4
         assert repeat["tokens"].lengths.tolist() == lengths.reshape(-1).tolist()
         lengths[zeros["tokens_is_pad"]] = 0
@@ -192,6 +195,10 @@ def test_runs_end_where_values_change(series: Slab, slab: Slab, tmp_path: Path) 
     for wrong in (([0, 5], [6, 1]), ([0], [1, 2]), ([-1], [1]), ([[0]], [[1]])):
         with case(wrong), pytest.raises(UsageError):
             Runs(*wrong)
+    for numbers in ([0.5], [2**63 - 1], [2**63]):
+        with case(numbers), pytest.raises(UsageError):
+            Runs([1], numbers)
+    assert not series.find_runs("episode").lengths.flags.writeable
     with pytest.raises(UsageError, match="another slab or view"):
         series[:100].gather_windows([0], 2, within=series.find_runs("episode"))
     for edges in ("drop", "repeat"):
@@ -225,8 +232,95 @@ def test_elements_are_one_stream(series: Slab, tmp_path: Path) -> None:
     halves = series.cast({"tokens": "float16"}).gather_windows([5], 40, of="tokens")
     assert halves["tokens"].tolist() == [tokens[5:45].tolist()]
     assert halves["tokens"].dtype == np.float16
-    twice = (series + mirror).gather_windows([len(tokens) - 3], 6, of="tokens")
-    assert twice["tokens"].tolist() == [[*tokens[-3:], *tokens[:3]]]
+
+
+def test_elements_have_the_shape_of_their_parts(
+    example: Example, slab: Slab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of any inner shape, cast or not, and no byte is written beside the batch."""
+    behind = []
+
+    def allocate(key: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray:
+        size = math.prod(shape) * dtype.itemsize
+        room = np.full(size + 4096, 0xEE, np.uint8)
+        behind.append(room[size:])
+        return room[:size].view(dtype).reshape(shape)
+
+    monkeypatch.setattr(slab.storage.pool, "allocate_array", allocate)
+    for name in ("points", "box", "label", "score", "caption"):
+        values = [np.atleast_1d(value) for value in example.values(name, range(ROWS))]
+        if name == "caption":
+            values = [np.frombuffer(value[0].encode(), np.uint8) for value in values]
+        stream = np.concatenate(values)
+        starts = np.array([-4, 0, len(stream) - 4, -len(stream), 9])
+        batch = slab.gather_windows(starts.copy(), 4, of=name)
+        places = starts % len(stream)
+        expected = stream[places[:, None] + np.arange(4)]
+        with case(name):
+            assert batch[name].tolist() == expected.tolist()
+            assert batch.rows.tolist() == places.tolist()
+            assert [*batch.valid] == (["score"] if name == "score" else [])
+            assert (np.concatenate(behind) == 0xEE).all()
+        for wrong in (len(stream) - 3, -len(stream) - 1, 2**63 - 1, -(2**63), -1):
+            with case((name, wrong)), pytest.raises(RowOutOfRange):
+                slab.gather_windows([0, wrong], 4, of=name)
+    halves = slab.cast({"points": "float16", "box": "bfloat16"})
+    assert halves.gather_windows([3], 5, of="points")["points"].shape == (1, 5, 2)
+    assert halves.gather_windows([3], 5, of="box")["box"].shape == (1, 5, 3)
+    mirror = open_slab(example.path, cache_dir=tmp_path / "cache")
+    nulls = mirror.gather_windows([2, 13], 4, of="score")
+    assert nulls.valid["score"].tolist() == [[True, True, False, True], [True, False, True, True]]
+
+
+def test_no_window_goes_on_into_the_next_slab(series: Slab, tmp_path: Path) -> None:
+    """Of a union, by rows, by elements, in views and with runs that say otherwise."""
+
+    def write(name: str, rows: int, shards: list[int]) -> Slab:
+        pairs = np.arange(2 * rows).reshape(rows, 2)
+        columns = {"x": np.arange(rows), "pair": pairs}
+        return open_slab(write_slab(tmp_path / "parts" / name, columns, shards))
+
+    union = write("a.slab", 30, [10, 20]) + write("b.slab", 5, [5]) + write("c.slab", 30, [30])
+    members = np.repeat([0, 1, 2], [30, 5, 30])
+    views = {
+        "union": (union, members),
+        "range": (union[3:40], members[3:40]),
+        "steps": (union[::-2], members[::-2]),
+        "chosen": (union.select([64, 3, 4, 31, 32, 33, 5]), np.array([2, 0, 0, 1, 1, 1, 0])),
+        "one name": (open_slab({"all": str(tmp_path / "parts" / "*")})[20:], members[20:]),
+    }
+    for name, (view, member) in views.items():
+        rows = np.arange(len(member))
+        crosses = member[:-2] != member[2:]
+        crosses |= member[:-2] != member[1:-1]
+        for within in (None, Runs([0], [len(member)])):
+            with case((name, within)):
+                attached = Windows(3, within=within, seed=None).attach(view)
+                starts = attached.rows(0, 0, attached.length(0), 0)
+                assert starts.tolist() == rows[:-2][~crosses].tolist()
+                for start in rows[:-2][crosses][:2].tolist():
+                    with pytest.raises(RowOutOfRange, match="goes beyond"):
+                        view.gather_windows([start], 3, within=within)
+                    for edges in ("repeat", "zeros"):
+                        batch = view.gather_windows([start], 3, within=within, edges=edges)
+                        padded = member[start : start + 3] != member[start]
+                        padded = np.maximum.accumulate(padded)
+                        assert batch["is_pad"].tolist() == [padded.tolist()]
+    assert union.gather_windows([29], 2, edges="repeat")["x"].tolist() == [[29, 29]]
+    before = union.gather_windows([30], delta_indices={"x": [-1, 0]}, edges="repeat")
+    assert before["x"].tolist() == [[0, 0]]
+    zeros = union.gather_windows([30], delta_indices={"x": [-1, 0]}, edges="zeros")
+    assert zeros["x_is_pad"].tolist() == [[True, False]]
+    tokens = Windows(4, of="pair", seed=None).attach(union)
+    starts = tokens.rows(0, 0, tokens.length(0), 0)
+    assert starts.tolist() == [*range(57), *range(60, 67), *range(70, 127)]
+    assert union.gather_windows([-3, 60], 3, of="pair")["pair"].tolist() == [
+        [57, 58, 59],
+        [0, 1, 2],
+    ]
+    for start in (57, 58, 59, 67):
+        with pytest.raises(RowOutOfRange, match="goes beyond"):
+            union.gather_windows([start], 4, of="pair")
 
 
 def test_nothing_unverified_is_returned(tmp_path: Path) -> None:
