@@ -14,7 +14,9 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from tests.campaigns import say
-from tests.mutations import FAMILIES, Worker, make_subject
+from tests.mutations.choices import FAMILIES
+from tests.mutations.subject import make_subject
+from tests.mutations.worker import Worker
 
 
 def main() -> int:

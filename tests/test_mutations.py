@@ -19,16 +19,10 @@ import pytest
 from hypothesis import given, note, settings
 from hypothesis import strategies as st
 from tests.golden.make import PHOTOS
-from tests.mutations import (
-    FAMILIES,
-    Subject,
-    Worker,
-    environment,
-    examine,
-    is_accident,
-    list_files,
-    make_subject,
-)
+from tests.mutations.choices import FAMILIES, is_accident
+from tests.mutations.examining import examine
+from tests.mutations.subject import Subject, list_files, make_subject
+from tests.mutations.worker import Worker, environment
 
 from fieldslab.packer import pack, verify
 from fieldslab.schemas.arrays import HEADER
