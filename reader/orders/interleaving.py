@@ -20,17 +20,14 @@ sources. In windows from the start of an epoch each rounding is off by half a ro
 half of that: less than 1.7. R. Tijdeman, "The chairman assignment problem", 1980, has less than 1
 there, but his sequence needs all positions before.
 
-A window of 100 rows of the rarest source is often a number of cycles, and then exact. Otherwise the
-bound above holds for the part of a cycle that is left. Of 94 random weights of 3 to 11 sources, the
-worst window of this length was off by 1.2 rows in the median, and by 1.8 at most. Weights that were
-rounded to a cycle of this length instead would be off in the long run.
-
 Weights are whole numbers of rows in a cycle, so that in every window of a cycle, wherever it
 begins, each source has exactly these rows. Short decimals are exact: 0.5, 0.3 and 0.2 have a cycle
-of 10. Where the exact cycle is longer than 100 rows of the rarest source, weights are rounded to a
-cycle that has about so many, by less than one row. Then each source is within one row of its share
-in every window of a cycle as well. Two sources are within one row in any case: their cycle may
-have 2**30 rows.
+of 10. Two sources have a cycle of up to 2**30 rows. Where several sources have none that fits,
+`reader/orders/proportions.py` takes turns.
+
+Until version 2 of `Mixed`, weights of several sources whose exact cycle was longer than 100 rows of
+the rarest one were rounded to a cycle of about so many (`count_cycle`). States of that time go on
+with it.
 """
 
 import math
@@ -39,7 +36,7 @@ from collections.abc import Callable, Sequence
 from fractions import Fraction
 from functools import cached_property, lru_cache
 from heapq import heapify, heappop, heappush
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -47,35 +44,50 @@ from fieldslab.schemas.jit import kernel
 
 LONGEST_CYCLE = 2**30
 _RAREST = 100
-"""Rows of the rarest source in a cycle to which weights are rounded."""
+"""Rows of the rarest of several sources in a cycle to which weights are rounded."""
 MOST_POSITIONS = 2**60
 _KEPT = 8
 
 _Array = np.ndarray
 
 
-def count_cycle(weights: Sequence[float] | np.ndarray) -> np.ndarray:
-    """Count the rows of each source in a cycle: int64[sources], 0 where the weight is 0.
+def scale_weights(weights: Sequence[float] | np.ndarray) -> np.ndarray:
+    """Return the smallest whole numbers that are to each other as weights are: object[sources].
 
-    `weights` are numbers or an array of them: finite, not negative, and not all 0.
+    They are ints of Python, of any size. `weights` are numbers or an array of them: finite, not
+    negative, and not all 0.
     """
     shares = [Fraction(str(float(weight))) for weight in weights]  # 0.1 is a tenth
     scale = math.lcm(*(share.denominator for share in shares))
     counts = [int(share * scale) for share in shares]
     divisor = math.gcd(*counts)
-    total = sum(counts)
-    rarest = min(filter(None, counts))
+    return np.array([count // divisor for count in counts], object)
+
+
+def count_cycle(weights: Sequence[float] | np.ndarray) -> np.ndarray:
+    """Count the rows of each source in a cycle of version 1: int64[sources].
+
+    `weights` are those of `scale_weights`.
+    """
+    return shorten_cycle(scale_weights(weights).tolist())
+
+
+def shorten_cycle(counts: Sequence[int]) -> np.ndarray:
+    """Round the rows of each source in a cycle to one that is not too long: int64[sources]."""
+    total, rarest = sum(counts), min(filter(None, counts))
     several = sum(map(bool, counts)) > 2
     longest = min(-(-_RAREST * total // rarest), LONGEST_CYCLE) if several else LONGEST_CYCLE
-    if total // divisor <= longest:
-        return np.array([count // divisor for count in counts], np.int64)
+    if total <= longest:
+        return np.array(counts, np.int64)
     rounded = [count * longest // total for count in counts]
     by_remainder = sorted(
         range(len(counts)), key=lambda number: -(counts[number] * longest % total)
     )
     for number in by_remainder[: longest - sum(rounded)]:
         rounded[number] += 1
-    return np.maximum(np.array(rounded, np.int64), np.sign(weights).astype(np.int64))
+    return np.array(
+        [max(rows, int(count > 0)) for rows, count in zip(rounded, counts, strict=True)]
+    )
 
 
 class _Tree(NamedTuple):
@@ -92,20 +104,27 @@ class _Tree(NamedTuple):
     ends: np.ndarray
 
 
+Trees = dict[int, _Tree]
+
+
 class Interleaving:
     """Sources that take turns by weight, from position 0 on.
 
     Parameters
     ----------
     counts
-        Rows of each source in a cycle, of `count_cycle`: int64[sources].
-    tree
-        That of another interleaving, whose sources some counts of 0 leave out.
+        Rows of each source in a cycle: int64[sources].
+    trees
+        Trees of other interleavings by their number of leaves. One of them is taken, so that
+        sources which some counts of 0 leave out change nothing for the others.
     """
 
-    def __init__(self, counts: np.ndarray, tree: _Tree | None = None) -> None:
+    def __init__(self, counts: np.ndarray, trees: Trees | None = None) -> None:
         self.counts = counts
-        self.tree = tree or _make_tree(counts)
+        tree = None if trees is None else trees.get(len(counts))
+        self.tree = _make_tree(counts) if tree is None else tree
+        if trees is not None:
+            trees[len(counts)] = self.tree
 
     @cached_property
     def _nodes(self) -> np.ndarray:
@@ -128,8 +147,27 @@ class Interleaving:
         return rows[: len(self.counts)]
 
 
+class Turns(Protocol):
+    """Whose turn each position is: an `Interleaving`, or what does the same."""
+
+    def locate(self, start: int, stop: int) -> tuple[np.ndarray, np.ndarray]:
+        """See `Interleaving`."""
+
+    def count(self, position: int) -> np.ndarray:
+        """See `Interleaving`."""
+
+
 class Timeline:
-    """Interleavings that follow each other: each begins at a position, with other weights.
+    """Turns that follow each other: each begins at a position, with other weights.
+
+    Parameters
+    ----------
+    make
+        Makes the turns of weights, with trees to use again: see `Interleaving`.
+    weights
+        The weights at first, as `make` takes them.
+    trees
+        What all parts take their trees from. Default: each has a tree of its own.
 
     Attributes
     ----------
@@ -137,20 +175,24 @@ class Timeline:
         Where each begins.
     """
 
-    def __init__(self, counts: np.ndarray) -> None:
+    def __init__(
+        self,
+        make: Callable[[Any, Trees | None], Turns],
+        weights: Any,
+        trees: Trees | None = None,
+    ) -> None:
         self.starts = [0]
-        self._befores = [np.zeros(len(counts), np.int64)]  # rows of each source at the starts
-        self._counts = [counts]
-        self._trees: list[_Tree | None] = [None]
-        self._make = lru_cache(_KEPT)(self._make_interleaving)
+        self._make_turns = make
+        self._trees = trees
+        self._befores = [np.zeros(len(weights), np.int64)]  # rows of each source at the starts
+        self._weights = [weights]
+        self._make = lru_cache(_KEPT)(self._make_part)
 
-    def append(self, start: int, counts: np.ndarray, *, keep_tree: bool = False) -> None:
-        """Have other weights from a position on; see `Interleaving` for `keep_tree`."""
-        tree = self._make(len(self.starts) - 1).tree if keep_tree else None
+    def append(self, start: int, weights: Any) -> None:
+        """Have other weights from a position on."""
         self._befores.append(self.count(start))
         self.starts.append(start)
-        self._counts.append(counts)
-        self._trees.append(tree)
+        self._weights.append(weights)
 
     def locate(self, start: int, stop: int) -> tuple[np.ndarray, np.ndarray]:
         """See `Interleaving`."""
@@ -158,9 +200,9 @@ class Timeline:
         while start < stop:
             part = bisect_right(self.starts, start) - 1
             begin, upto = self.starts[part], min([stop, *self.starts[part + 1 : part + 2]])
-            found, before = self._make(part).locate(start - begin, upto - begin)
-            sources.append(found)
-            numbers.append(before + self._befores[part][found])
+            chosen, before = self._make(part).locate(start - begin, upto - begin)
+            sources.append(chosen)
+            numbers.append(before + self._befores[part][chosen])
             start = upto
         return np.concatenate(sources), np.concatenate(numbers)
 
@@ -177,9 +219,9 @@ class Timeline:
 
         What was reached stays so. None if it never is.
         """
-        high = max(2 * low, 1)
+        high, step = low, 1
         while not reached(self.count(high)):
-            low, high = high, 2 * high
+            low, high, step = high + 1, high + step, 2 * step
             if high > MOST_POSITIONS:
                 return None
         while low < high:
@@ -190,15 +232,15 @@ class Timeline:
                 low = middle + 1
         return high
 
-    def _make_interleaving(self, part: int) -> Interleaving:
-        return Interleaving(self._counts[part], self._trees[part])
+    def _make_part(self, part: int) -> Turns:
+        return self._make_turns(self._weights[part], self._trees)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        counts = self._counts[0]
-        return Timeline, (counts,), (self.starts, self._befores, self._counts, self._trees)
+        state = self.starts, self._befores, self._weights
+        return Timeline, (self._make_turns, self._weights[0], self._trees), state
 
     def __setstate__(self, state: tuple[Any, ...]) -> None:
-        self.starts, self._befores, self._counts, self._trees = state
+        self.starts, self._befores, self._weights = state
 
 
 def _make_tree(counts: np.ndarray) -> _Tree:

@@ -73,6 +73,7 @@ def recall_order(key: Mapping[str, Any]) -> Order:
     try:
         options = {name: value for name, value in key.items() if name not in _NOT_OPTIONS}
         order = _make_order(str(key["name"]), [], options)
+        order = order.recall(key) or order
         if order.key() | {"members": None} == {**key, "members": None}:
             return order
     except (KeyError, AttributeError, UsageError):

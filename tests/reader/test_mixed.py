@@ -25,8 +25,14 @@ from fieldslab.reader import (
     Windows,
     open_slab,
 )
-from fieldslab.reader.orders.interleaving import Interleaving, Timeline, count_cycle
+from fieldslab.reader.orders.interleaving import (
+    Interleaving,
+    Timeline,
+    count_cycle,
+    scale_weights,
+)
 from fieldslab.reader.orders.ordertext import recall_order
+from fieldslab.reader.orders.proportions import make_turns
 from fieldslab.schemas.errors import RowOutOfRange, UnknownField, UsageError
 
 ROWS = 230
@@ -91,23 +97,6 @@ def test_shares_hold_in_every_window() -> None:
                 whole = turns[cycle:] - turns[:-cycle]
                 assert (whole == counts).all()
                 assert np.abs(whole - shares * cycle).max() < 1
-
-
-def test_shares_hold_in_windows_of_a_hundred_rows_of_the_rarest() -> None:
-    """They are exact to a row where whole cycles fill such a window, and else to two rows."""
-    random = np.random.default_rng(1)
-    whole = 0
-    for _ in range(40):
-        weights = random.integers(1, 40, int(random.integers(3, 9)))
-        counts = count_cycle(weights)
-        shares, window = counts / counts.sum(), -(-100 * int(counts.sum()) // int(counts.min()))
-        turns = count_turns(counts, int(counts.sum()) + window)
-        off = np.abs(turns[window:] - turns[:-window] - shares * window).max()
-        is_whole = window % int(counts.sum()) == 0
-        whole += is_whole
-        with case(weights.tolist(), window):
-            assert off < (1 if is_whole else 2)
-    assert 0 < whole < 40
 
 
 def test_a_position_needs_none_before() -> None:
@@ -193,7 +182,7 @@ def test_a_thousand_sources(slab: Slab) -> None:
     """Weights of a thousand sources are held, also as sources leave; every row comes once."""
     sizes = np.random.default_rng(0).integers(1, 40, 300)
     ends = np.cumsum(sizes)
-    timeline = Timeline(count_cycle(sizes.tolist()))
+    timeline = Timeline(make_turns, scale_weights(sizes.tolist()))
     assert (timeline.count(int(ends[-1]))).sum() == ends[-1]
     rows = np.arange(ends[-1]) % ROWS
     groups = {f"s{n}": rows[ends[n] - size : ends[n]] for n, size in enumerate(sizes)}
