@@ -13,6 +13,7 @@ from fieldslab.schemas.optiontext import mark_option
 
 SOURCE, COLUMNS, IMAGES, TEXT, OUTPUT = "Source", "Columns", "Images", "Text as tokens", "Output"
 HDF5, LITDATA, CSV = "HDF5 sources", "LitData sources", "CSV sources"
+FOLDERS = "Image folders"
 TABLES = "Parquet, Arrow IPC and ORC sources"
 
 DEFAULT_INDEX = 8
@@ -318,7 +319,8 @@ class PackOptions(TypedDict, total=False):
             "SETTINGS",
             "Settings of the kind of source: `episodes`, `episode_attrs`, `drop_extra_step`, "
             "`rows_attr`, `rows_axis`, `raw`, `external` and `memory` for HDF5, "
-            "`block`, `key` and `key_password_file` for LitData.",
+            "`block`, `key` and `key_password_file` for LitData, `annotations` and `unmatched` for "
+            "image folders.",
             in_shell=False,
         ),
     ]

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from fieldslab.packer.shard_rows import ShardRows
 from fieldslab.packer.sources.path_errors import make_path_error
-from fieldslab.packer.sources.path_lookup import name_disk_errors
+from fieldslab.packer.sources.path_lookup import list_files, name_disk_errors
 from fieldslab.packer.sources.remote_lookup import (
     find_first,
     holds_object,
@@ -252,7 +252,7 @@ def find_source(
     kind = _find_kind(items)
     if kind is None:
         raise _make_no_source_error(items[0])
-    _refuse_mixed_folder(kind, items)
+    kind = _settle_mixed_folder(kind, items)
     for item in items[1:]:
         other = kind if kind.accepts([item]) else _find_kind([item])
         if other is not None and other is not kind:
@@ -293,19 +293,26 @@ def _find_remote_kind(url: str, storage_options: Mapping[str, Any] | None) -> st
     return next(kind for suffix, kind in kinds.items() if key.lower().endswith(suffix))
 
 
-def _refuse_mixed_folder(kind: type[Source], items: list[str]) -> None:
-    """Raise UsageError for a folder of Parquet or HDF5 that holds images, too."""
+def _settle_mixed_folder(kind: type[Source], items: list[str]) -> type[Source]:
+    """Return images for a folder of them where the only Parquet is `metadata.parquet` beside them.
+
+    Raises UsageError for any other folder of Parquet or HDF5 that holds images, too.
+    """
     if kind.name not in ("parquet", "hdf5"):
-        return
-    images = SOURCES.load("images")
+        return kind
+    images: type[Source] = SOURCES.load("images")
     for item in items:
         if os.path.isdir(item) and images.accepts([item]):
+            tables = list_files(item, kind.suffixes, kind.name)
+            if {os.path.basename(table).lower() for table in tables} == {"metadata.parquet"}:
+                return images
             raise UsageError(
                 f"holds both {kind.name} files and images",
                 file=item,
                 hint=f"Say which of them to pack: {mark_option('from_', kind.name)}, or "
                 f"{mark_option('from_', 'images')}.",
             )
+    return kind
 
 
 def _make_no_source_error(path: str) -> SourceUnreadable:

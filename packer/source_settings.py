@@ -3,7 +3,7 @@
 from typing import Annotated, TypedDict
 
 from fieldslab.packer.definition import Option
-from fieldslab.packer.pack_options import CSV, HDF5, LITDATA, TABLES
+from fieldslab.packer.pack_options import CSV, FOLDERS, HDF5, LITDATA, TABLES
 
 
 class SourceSettings(TypedDict, total=False):
@@ -118,6 +118,27 @@ class SourceSettings(TypedDict, total=False):
             "The first record holds the names of the columns.",
             True,
             off="The first record is a row; columns are named f0, f1 and so on.",
+        ),
+    ]
+    annotations: Annotated[
+        str | None,
+        Option(
+            FOLDERS,
+            "PATH",
+            "Annotations of images: a .csv, .jsonl or .parquet with a column file_name, a .json of "
+            "COCO, or a folder of .xml of Pascal VOC. By default, those among the images are "
+            "recognised; 'none' passes them over.",
+        ),
+    ]
+    unmatched: Annotated[
+        str,
+        Option(
+            FOLDERS,
+            "raise|skip|keep",
+            "What to do with images that annotations do not list, and with listed images that are "
+            "missing: 'raise' stops, 'skip' leaves both out, 'keep' packs the first without "
+            "annotations and leaves the second out. A warning counts them.",
+            "raise",
         ),
     ]
     key_password_file: Annotated[

@@ -19,6 +19,8 @@ _KINDS = {"bare": 0, "switch": 1, "number": 1, "text": 1, "column": 2}
 _BARE: Any = object()
 
 _SETTINGS = {
+    "annotations",
+    "unmatched",
     "block",
     "drop_extra_step",
     "episode_attrs",

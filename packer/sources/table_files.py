@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from fieldslab.packer.column_names import make_names_unique
 from fieldslab.packer.sources.local_file import LocalFile
+from fieldslab.packer.sources.memory_file import MemoryFile
 from fieldslab.packer.sources.path_lookup import get_glob_root, list_files
 from fieldslab.packer.sources.remote_file import RemoteFile
 from fieldslab.packer.sources.remote_lookup import is_remote_source, list_remote_files, split_url
@@ -31,7 +32,7 @@ _LEAST_ITEMS = 8
 _NO_VALUE = "__HIVE_DEFAULT_PARTITION__"
 
 _T = TypeVar("_T")
-AnyFile = LocalFile | RemoteFile
+AnyFile = LocalFile | RemoteFile | MemoryFile
 Partition = dict[str, pa.Scalar]
 
 
@@ -89,7 +90,7 @@ class TableFiles(Sequence[TableFileType], Generic[TableFileType]):
 
     def __init__(
         self,
-        places: Sequence[tuple[str | RemoteFile, dict[str, Partition]]],
+        places: Sequence[tuple[str | RemoteFile | MemoryFile, dict[str, Partition]]],
         open_file: Callable[[AnyFile], TableFileType],
     ) -> None:
         """Look at all files, and read none. Raises SourceUnreadable where one is missing."""
@@ -115,16 +116,16 @@ class TableFiles(Sequence[TableFileType], Generic[TableFileType]):
         map_in_threads(self.__getitem__, range(len(self)))
 
 
-def _look_at(place: str | RemoteFile) -> AnyFile:
+def _look_at(place: str | RemoteFile | MemoryFile) -> AnyFile:
     return LocalFile.from_path(place) if isinstance(place, str) else place
 
 
 def find_files(
-    paths: Sequence[str],
+    paths: Sequence[str | MemoryFile],
     suffixes: Sequence[str],
     kind: str,
     storage_options: Mapping[str, Any] | None = None,
-) -> list[tuple[str | RemoteFile, dict[str, Partition]]]:
+) -> list[tuple[str | RemoteFile | MemoryFile, dict[str, Partition]]]:
     """Find the files in the order given, globs and directories sorted, each with its partitions.
 
     Of directories, those with one of the `suffixes`; `kind` is what the files are called.
@@ -139,12 +140,14 @@ def find_files(
 
 
 def _find_files(
-    path: str,
+    path: str | MemoryFile,
     suffixes: Sequence[str],
     kind: str,
     storage_options: Mapping[str, Any] | None,
     places: dict[str, StorePlace],
-) -> list[tuple[str | RemoteFile, dict[str, Partition]]]:
+) -> list[tuple[str | RemoteFile | MemoryFile, dict[str, Partition]]]:
+    if isinstance(path, MemoryFile):
+        return [(path, {})]
     if is_remote_source(path):
         remote = split_url(path, storage_options, places)
         objects = list_remote_files(remote, suffixes, kind)

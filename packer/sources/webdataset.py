@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from fieldslab.packer.column_names import match_names
 from fieldslab.packer.source import ColumnHint, Unit
-from fieldslab.packer.sources.images.image_files import is_image
+from fieldslab.packer.sources.images.image_names import is_image
 from fieldslab.packer.sources.remote_file import RemoteFile
 from fieldslab.packer.sources.remote_lookup import is_remote_source
 from fieldslab.packer.sources.table_files import AnyFile, TableFile

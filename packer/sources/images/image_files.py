@@ -1,114 +1,27 @@
-"""Which image files are meant, by their names, and in what order they come."""
+"""The image files of a source, column by column: on disks and in stores."""
 
-import glob
 import hashlib
 import os
 import stat
-import sys
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from fieldslab.packer.commands.text_format import format_count
-from fieldslab.packer.sources.path_lookup import (
-    FolderPath,
-    NoFiles,
-    check_readable,
-    find_matches,
-    get_glob_root,
-    list_folder,
-    make_remote_error,
+from fieldslab.packer.sources.images.image_names import (
+    SUFFIXES,
+    ImageNames,
+    find_class,
+    find_parts,
+    group_named_files,
 )
 from fieldslab.packer.sources.remote_file import RemoteFile
 from fieldslab.packer.sources.remote_lookup import is_remote_source, list_remote_files, split_url
 from fieldslab.schemas.errors import SourceUnreadable, UsageError, make_unreadable_source_error
-from fieldslab.schemas.images import detect_format
 from fieldslab.schemas.stores.store_place import StorePlace
-from fieldslab.schemas.urls import hide_credentials, is_url
-
-SUFFIXES = (
-    ".jpg",
-    ".jpeg",
-    ".jpe",
-    ".jfif",
-    ".png",
-    ".webp",
-    ".bmp",
-    ".gif",
-    ".tif",
-    ".tiff",
-    ".ppm",
-    ".pgm",
-    ".pbm",
-    ".pnm",
-    ".jp2",
-    ".avif",
-)
-"""What is an image by its name: JPEG, PNG, WebP, and what Pillow decodes besides."""
-
-_BEGINNINGS = (
-    b"BM",
-    b"GIF8",
-    b"II*\0",
-    b"MM\0*",
-    b"II+\0",
-    b"MM\0+",
-    b"\0\0\0\x0cjP  ",
-    b"P1",
-    b"P2",
-    b"P3",
-    b"P4",
-    b"P5",
-    b"P6",
-)
-HEAD = 12
-"""Bytes that tell what a file is."""
-
-_MOST_NAMED = 3
-
-
-class ImageNames:
-    """Image files below one folder, as the user named them: a folder, a glob, or files.
-
-    `others` counts what was left out, and `shown` has the first files of it.
-    """
-
-    def __init__(self, root: str) -> None:
-        """Start with no names below `root`."""
-        self.root = root
-        self.names: list[str] = []
-        self.others: Counter[str] = Counter()
-        self.shown: list[str] = []
-        self.folders: list[str] = []
-
-    @property
-    def warnings(self) -> Iterator[str]:
-        """What was left out, in a sentence."""
-        parts = []
-        if count := self.others["file"]:
-            named = ", ".join(self.shown) + (", ..." if count > len(self.shown) else "")
-            parts.append(f"{format_count(count, 'file')} without the name of an image ({named})")
-        if count := self.others["hidden"]:
-            parts.append(f"{count:,} hidden")
-        if count := self.others["loop"]:
-            parts.append(f"{format_count(count, 'link')} to folders that they are in")
-        if parts:
-            yield f"{self.root}: left out {', '.join(parts)}"
-        classes = {first for name in self.names if (first := find_class(name)) is not None}
-        empty = [folder for folder in self.folders if folder not in classes]
-        if classes and empty:
-            named = ", ".join(empty[:_MOST_NAMED]) + (", ..." if len(empty) > _MOST_NAMED else "")
-            yield f"{self.root}: no images in {format_count(len(empty), 'folder')}: {named}"
-
-    def count_left_out(self, name: str) -> None:
-        """Count a file that is no image by its name."""
-        self.others["file"] += 1
-        if len(self.shown) < _MOST_NAMED:
-            self.shown.append(name)
+from fieldslab.schemas.urls import hide_credentials
 
 
 @dataclass(frozen=True)
@@ -117,7 +30,8 @@ class ImageFiles:
 
     `paths` are relative to `base`; `classes` has the index into `labels` of each file's class, -1
     where it has none. `sizes`, `modified` and `inodes` are what a file must not differ in later; of
-    objects in the store at `place`, `modified` is a hash of the version.
+    objects in the store at `place`, `modified` is a hash of the version. `annotations` are the
+    paths of files that may say more about them.
     """
 
     base: str
@@ -127,39 +41,27 @@ class ImageFiles:
     sizes: np.ndarray
     modified: np.ndarray
     inodes: np.ndarray
-    parts: tuple[tuple[str, int], ...]
-    warnings: tuple[str, ...]
+    parts: tuple[ImageNames, ...]
+    annotations: tuple[str, ...]
     place: StorePlace | None = None
 
     def get_path(self, row: int) -> str:
         """Return the path of a file, to open it."""
-        return os.path.join(self.base, self.paths[row].as_py())
+        return self.get_name_path(self.paths[row].as_py())
 
+    def get_name_path(self, name: str) -> str:
+        """Return the path of a file by its name below `base`."""
+        return os.path.join(self.base, name)
 
-def is_image(name: str) -> bool:
-    """Return whether a file is an image by its name."""
-    return name.lower().endswith(SUFFIXES)
-
-
-def begins_as_image(head: bytes) -> bool:
-    """Return whether a file is an image by its first `HEAD` bytes."""
-    known = detect_format(memoryview(head)) is not None
-    return known or head.startswith(_BEGINNINGS) or head[4:12] in (b"ftypavif", b"ftypavis")
-
-
-def find_class(name: str) -> str | None:
-    """Return the class, the first folder of a relative path; None if there is no folder."""
-    folder, slash, _ = name.partition("/")
-    return sys.intern(folder) if slash else None  # millions of files share a few names
-
-
-def holds_images(path: str) -> bool:
-    """Return whether a folder, a glob or a file's name means images."""
-    if os.path.isdir(path):
-        return next(_walk_folder(path, "", ImageNames(path), FolderPath(path)), None) is not None
-    if not os.path.lexists(path) and glob.has_magic(path):
-        return any(map(is_image, find_matches(path)))
-    return is_image(path)
+    def read_annotation(self, name: str) -> bytes:
+        """Read a file of annotations by its name below `base`. Raises SourceUnreadable."""
+        try:
+            with open(self.get_name_path(name), "rb") as file:
+                return file.read()
+        except OSError as error:
+            raise make_unreadable_source_error(
+                error, f"cannot be read: {error.strerror}", file=self.get_name_path(name)
+            ) from error
 
 
 def find_images(
@@ -179,7 +81,7 @@ def find_images(
     if any(map(is_remote_source, paths)):
         objects = RemoteImages(paths, storage_options)
         return make_image_files(objects.parts, objects.read_info, objects.place)
-    return make_image_files(list(_find_parts(paths)), _read_file_info)
+    return make_image_files(list(find_parts(paths)), _read_file_info)
 
 
 def make_image_files(
@@ -191,20 +93,22 @@ def make_image_files(
     base = parts[0].root
     if len(parts) > 1:
         base = os.path.commonpath([os.path.abspath(part.root) for part in parts])
+    url = "" if place is None else hide_credentials(place.url)
     names: list[str] = []
+    annotations: list[str] = []
     classes: list[str | None] = []
     for part in parts:
         inside = "" if len(parts) == 1 else os.path.relpath(os.path.abspath(part.root), base)
         before = "" if inside in ("", ".") else inside + "/"
-        names += [before + name for name in part.names] if before else part.names
         classes += map(find_class, part.names)
+        annotations += [before + name for name in part.annotations]
+        names += part.hand_over(before, url)
     labels = sorted({name for name in classes if name is not None})
     codes: dict[str | None, int] = {name: index for index, name in enumerate(labels)}
     facts = np.empty((3, len(names)), np.int64)
     for index, name in enumerate(names):
         facts[:, index] = read_info(os.path.join(base, name))
     sizes, modified, inodes = facts
-    url = "" if place is None else hide_credentials(place.url)
     return ImageFiles(
         base=url + base,
         paths=pa.array(names, pa.string()),
@@ -213,8 +117,8 @@ def make_image_files(
         sizes=sizes,
         modified=modified,
         inodes=inodes,
-        parts=tuple((url + part.root, len(part.names)) for part in parts),
-        warnings=tuple(text for part in parts for text in part.warnings),
+        parts=tuple(parts),
+        annotations=tuple(annotations),
         place=place,
     )
 
@@ -260,7 +164,7 @@ class RemoteImages:
 
     def _group_named(self, named: list[str]) -> None:
         if named:
-            self.parts.append(_group_named_files(named))
+            self.parts.append(group_named_files(named))
             named.clear()
 
     def read_info(self, path: str) -> tuple[int, int, int]:
@@ -273,83 +177,6 @@ def hash_version(version: str | None) -> int:
     """Hash the version of an object to an int64."""
     digest = hashlib.sha256((version or "").encode()).digest()
     return int.from_bytes(digest[:8], "little", signed=True)
-
-
-def _find_parts(paths: Sequence[str]) -> Iterator[ImageNames]:
-    """Yield the content of folders and globs one by one; files in a row are one part."""
-    files: list[str] = []
-    for path in paths:
-        check_readable(path)
-        if os.path.lexists(path) and not os.path.isdir(path):
-            files.append(path)
-            continue
-        if files:
-            yield _group_named_files(files)
-            files = []
-        part = _list_folder_images(path) if os.path.isdir(path) else _list_glob_images(path)
-        if not part.names and is_url(path):
-            raise make_remote_error(path, "image")
-        if not part.names:
-            raise NoFiles(
-                f"no image files ({', '.join(SUFFIXES)}) in here"
-                if os.path.isdir(path)
-                else "no file matches"
-                if glob.has_magic(path)
-                else "no such file",
-                file=path,
-                hint=None if os.path.isdir(path) else "Check the path.",
-            )
-        yield part
-    if files:
-        yield _group_named_files(files)
-
-
-def _list_folder_images(path: str) -> ImageNames:
-    part = ImageNames(path)
-    part.names.extend(_walk_folder(path, "", part, FolderPath(path)))
-    return part
-
-
-def _list_glob_images(pattern: str) -> ImageNames:
-    """List the matches of a glob that are images by name."""
-    part = ImageNames(get_glob_root(pattern) or ".")
-    paths = [path for path in find_matches(pattern) if not os.path.isdir(path)]
-    names = [os.path.relpath(path, part.root) for path in paths]
-    for name in sorted(names, key=lambda name: name.split("/")):
-        if is_image(name):
-            part.names.append(name)
-        else:
-            part.count_left_out(name)
-    return part
-
-
-def _group_named_files(paths: list[str]) -> ImageNames:
-    """Group the files that were named one by one, below the folder that all of them are in."""
-    part = ImageNames(
-        os.path.commonpath([os.path.dirname(os.path.abspath(path)) for path in paths])
-    )
-    part.names += [os.path.relpath(os.path.abspath(path), part.root) for path in paths]
-    return part
-
-
-def _walk_folder(root: str, inside: str, part: ImageNames, folders: FolderPath) -> Iterator[str]:
-    """Image files of a folder and those in it, sorted name by name; counts what is left out."""
-    for entry in list_folder(os.path.join(root, inside) if inside else root):
-        name = inside + entry.name
-        if entry.name.startswith("."):
-            part.others["hidden"] += 1
-        elif entry.is_dir():
-            with folders.descend(os.path.join(root, name)) as new:
-                if not new:
-                    part.others["loop"] += 1
-                    continue
-                if not inside:
-                    part.folders.append(entry.name)
-                yield from _walk_folder(root, name + "/", part, folders)
-        elif is_image(name):
-            yield name
-        else:
-            part.count_left_out(name)
 
 
 def _read_file_info(path: str) -> tuple[int, int, int]:

@@ -9,21 +9,28 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from fieldslab.packer.commands.text_format import format_count
-from fieldslab.packer.source import ColumnHint, Source, Unit
+from fieldslab.packer.source import Source, Unit
+from fieldslab.packer.sources.images.annotation_files import NONE, find_annotations
+from fieldslab.packer.sources.images.coco import read_coco_rows
 from fieldslab.packer.sources.images.file_reading import read_files
-from fieldslab.packer.sources.images.image_files import (
+from fieldslab.packer.sources.images.image_files import ImageFiles, find_images
+from fieldslab.packer.sources.images.image_names import (
     HEAD,
     SUFFIXES,
-    ImageFiles,
     begins_as_image,
-    find_images,
     holds_images,
     is_image,
 )
+from fieldslab.packer.sources.images.image_rows import (
+    SPLITS,
+    ImageRows,
+    check_unmatched,
+    make_plain_rows,
+)
+from fieldslab.packer.sources.images.metadata_tables import read_metadata_rows
+from fieldslab.packer.sources.images.voc import read_voc_rows
 from fieldslab.packer.sources.remote_lookup import is_remote_source
 from fieldslab.schemas.errors import SourceInconsistent, SourceUnsupported
-from fieldslab.schemas.fields import Logical
 from fieldslab.schemas.optiontext import mark_option
 
 UNIT_FILES = 512
@@ -33,16 +40,13 @@ UNIT_BYTES = 2**24
 MOST_BYTES = 2**31 - 1
 """Of one image."""
 
-_SPLITS = {"train", "training", "val", "valid", "validation", "eval", "dev", "test", "testing"}
-"""Names of folders that hold parts of a dataset, not classes."""
-
 
 class ImageSource(Source):
     """Image files below folders.
 
     Fields are `image`, the bytes of the file; `label`, the first folder below the one that was
     named, as the index of its name in sorted order; and `path`, relative to the folder that was
-    named. Without folders there is no `label`.
+    named. Without folders there is no `label`. Annotations give other fields instead of it.
     """
 
     name = "images"
@@ -53,27 +57,58 @@ class ImageSource(Source):
         self,
         paths: list[str],
         *,
+        annotations: str | None = None,
+        unmatched: str = "raise",
         tolerant: bool = False,
         storage_options: Mapping[str, Any] | None = None,
     ) -> None:
-        """Look at every file, without reading any. If `tolerant`, other files may be among them.
+        """Look at every file, and read annotations. If `tolerant`, other files may be among them.
+
+        `annotations` names a file or folder of them, or is "none"; by default, those among the
+        images are recognised. `unmatched` says what to do with images that they do not list, and
+        with those that are missing: "raise", "skip" or "keep".
 
         Raises SourceUnreadable where one is missing, may not be read, or has a name that is not
-        UTF-8, and for URLs what stores raise.
+        UTF-8, what annotations raise, and for URLs what stores raise.
         """
+        self._unmatched = check_unmatched(unmatched)
+        self.settings = {"unmatched": unmatched} if unmatched != "raise" else {}
+        if annotations is not None:
+            inside = annotations == NONE or not os.path.lexists(annotations)
+            annotations = annotations if inside else os.path.abspath(annotations)
+            self.settings["annotations"] = annotations
         self._files = find_images(paths, storage_options)
-        labels = self._files.labels
-        columns = [pa.field("image", pa.large_binary())]
-        self.hints = hints = {0: ColumnHint(why="image files", image=True)}
-        if labels:
-            columns.append(pa.field("label", pa.int64()))
-            names = format_count(len(labels), "folder")
-            hints[1] = ColumnHint(logical=Logical("class_label", names=labels), why=names)
-        columns.append(pa.field("path", pa.string()))
-        self.schema = pa.schema(columns)
+        read_file = self._files.read_annotation
+        self._annotations = find_annotations(self._files, annotations, read_file)
         self._tolerant = tolerant
-        self.warnings = (*self._files.warnings, *_find_class_warnings(self._files))
+        self._set_rows(self._read_rows({}))
+
+    def _read_rows(self, casts: Mapping[str, str]) -> ImageRows:
+        files, annotations = self._files, self._annotations
+        if annotations is None:
+            return make_plain_rows(files)
+        if annotations.kind == "metadata":
+            return read_metadata_rows(files, annotations, self._unmatched, casts)
+        read = read_coco_rows if annotations.kind == "coco" else read_voc_rows
+        return read(files, annotations, self._unmatched)
+
+    def _set_rows(self, rows: ImageRows) -> None:
+        self._rows = rows
+        self._table = rows.table.combine_chunks()
+        self.schema, self.hints = rows.schema, rows.list_hints()
+        used = set() if self._annotations is None else self._annotations.used
+        left_out = [text for part in self._files.parts for text in part.list_warnings(used)]
+        classes = _find_class_warnings(self._files) if self._annotations is None else ()
+        self.warnings = (*left_out, *rows.warnings, *classes)
+        self._sizes = np.zeros(len(rows.primary), np.int64)
+        for numbers in rows.images.values():
+            self._sizes += np.where(numbers < 0, 0, self._files.sizes[numbers])
         self.units = list(self._cut_units())
+
+    def apply_casts(self, casts: Mapping[str, str]) -> None:
+        """Read tables of metadata as their columns are cast."""
+        if casts and self._annotations is not None and self._annotations.kind == "metadata":
+            self._set_rows(self._read_rows(casts))
 
     @staticmethod
     def accepts(paths: list[str]) -> bool:
@@ -85,26 +120,31 @@ class ImageSource(Source):
         start, stop = unit.key
         chosen = pa.schema([self.schema.field(column) for column in columns])
         while start < stop:
-            ends = np.cumsum(self._files.sizes[start:stop])
+            ends = np.cumsum(self._sizes[start:stop])
             end = start + max(1, int(np.searchsorted(ends, batch_bytes, "right")))
             arrays = [self._make_column(name, start, end) for name in chosen.names]
             yield pa.RecordBatch.from_arrays(arrays, schema=chosen)
             start = end
 
-    def null_count(self, path: tuple[int, ...]) -> int:
-        """Return 0: image files have no nulls."""
-        return 0
+    def null_count(self, path: tuple[int, ...]) -> int | None:
+        """Return the number of rows without an image, or without another value."""
+        name = self.schema.field(path[0]).name
+        if name in self._rows.images:
+            return int(np.count_nonzero(self._rows.images[name] < 0))
+        return None if len(path) > 1 else self._table[name].null_count
 
-    def column_bytes(self, path: tuple[int, ...]) -> int:
+    def column_bytes(self, path: tuple[int, ...]) -> int | None:
         """Count the bytes of a column: for images, the sizes of the files."""
         name = self.schema.field(path[0]).name
-        if name == "image":
-            return int(self._files.sizes.sum())
-        return 8 * len(self._files.classes) if name == "label" else self._files.paths.nbytes
+        if name in self._rows.images:
+            numbers = self._rows.images[name]
+            return int(self._files.sizes[numbers[numbers >= 0]].sum())
+        return None if len(path) > 1 else int(self._table[name].nbytes)
 
     def check(self, columns: list[int]) -> None:
         """Raise SourceInconsistent where some files have a class and others have none."""
-        if "label" not in [self.schema.field(column).name for column in columns]:
+        names = [self.schema.field(column).name for column in columns]
+        if self._annotations is not None or "label" not in names:
             return
         without = np.flatnonzero(self._files.classes < 0)
         if len(without):
@@ -118,23 +158,29 @@ class ImageSource(Source):
     def fingerprint(self) -> list[dict[str, Any]]:
         """Return one dict for each folder: path, files, bytes, and a digest of names and times."""
         files, folders, start = self._files, [], 0
-        for root, count in files.parts:
-            rows = slice(start, start + count)
+        for part in files.parts:
+            rows = slice(start, start + part.count)
             digest = hashlib.sha256("\0".join(files.paths[rows].to_pylist()).encode())
             digest.update(files.sizes[rows].tobytes() + files.modified[rows].tobytes())
             total = int(files.sizes[rows].sum())
             folders.append(
-                {"path": root, "files": count, "bytes": total, "digest": digest.hexdigest()}
+                {
+                    "path": part.root,
+                    "files": part.count,
+                    "bytes": total,
+                    "digest": digest.hexdigest(),
+                }
             )
-            start += count
-        return folders
+            start += part.count
+        return folders + ([] if self._annotations is None else [self._annotations.describe()])
 
     def file_of(self, row: int) -> str:
-        """Return the path of the file that is a row."""
-        return self._files.get_path(row)
+        """Return the path of the file that a row is named by: the first that it has."""
+        number = max(int(numbers[row]) for numbers in self._rows.images.values())
+        return self._files.get_path(number)
 
     def _cut_units(self) -> Iterator[Unit]:
-        ends = np.cumsum(self._files.sizes)
+        ends = np.cumsum(self._sizes)
         start, before = 0, 0
         while start < len(ends):
             stop = int(np.searchsorted(ends, before + UNIT_BYTES, "right"))
@@ -144,37 +190,39 @@ class ImageSource(Source):
             start, before = stop, int(ends[stop - 1])
 
     def _make_column(self, name: str, start: int, end: int) -> pa.Array:
-        if name == "image":
-            return self._read_images(start, end)
-        if name == "label":
-            return pa.array(self._files.classes[start:end])
-        return self._files.paths[start:end]
+        if name in self._rows.images:
+            return self._read_images(self._rows.images[name][start:end])
+        return self._table[name].slice(start, end - start).combine_chunks()
 
-    def _read_images(self, start: int, end: int) -> pa.LargeBinaryArray:
+    def _read_images(self, numbers: np.ndarray) -> pa.LargeBinaryArray:
         """Read files into one buffer, one after the other."""
-        offsets = np.zeros(end - start + 1, np.int64)
-        np.cumsum(self._files.sizes[start:end], out=offsets[1:])
-        sizes = self._files.sizes[start:end]
+        there = numbers >= 0
+        sizes = np.where(there, self._files.sizes[numbers], 0)
+        offsets = np.zeros(len(numbers) + 1, np.int64)
+        np.cumsum(sizes, out=offsets[1:])
         if (largest := int(sizes.max(initial=0))) > MOST_BYTES:
             raise SourceUnsupported(
                 "is too large for an image",
-                file=self.file_of(start + int(sizes.argmax())),
+                file=self._files.get_path(int(numbers[sizes.argmax()])),
                 expected=f"up to {MOST_BYTES} bytes",
                 found=largest,
                 hint="Move it elsewhere.",
             )
         values = np.empty(int(offsets[-1]), np.uint8)
-        rows = range(start, end)
-        places = [values.data[first:last] for first, last in pairwise(offsets.tolist())]
-        read_files(self._files, rows, places)
-        for row, into in zip(rows, places, strict=True):
-            self._check_content(row, into)
-        buffers = [None, pa.py_buffer(offsets), pa.py_buffer(values)]
-        return pa.Array.from_buffers(pa.large_binary(), end - start, buffers)
+        ends = list(pairwise(offsets.tolist()))
+        chosen = np.flatnonzero(there).tolist()
+        places = [values.data[slice(*ends[position])] for position in chosen]
+        files = numbers[there].tolist()
+        read_files(self._files, files, places)
+        for number, into in zip(files, places, strict=True):
+            self._check_content(number, into)
+        valid = None if there.all() else pa.array(there).buffers()[1]
+        buffers = [valid, pa.py_buffer(offsets), pa.py_buffer(values)]
+        return pa.Array.from_buffers(pa.large_binary(), len(numbers), buffers)
 
-    def _check_content(self, row: int, into: memoryview) -> None:
+    def _check_content(self, number: int, into: memoryview) -> None:
         """Raise SourceUnsupported for what is no image, unless `tolerant`."""
-        path = self.file_of(row)
+        path = self._files.get_path(number)
         if not self._tolerant and not begins_as_image(bytes(into[:HEAD])):
             raise SourceUnsupported(
                 "is not an image" if len(into) else "is empty, so it is not an image",
@@ -189,7 +237,7 @@ class ImageSource(Source):
 def _find_class_warnings(files: ImageFiles) -> Iterator[str]:
     """Warnings where folders are taken for classes that may be none, or the other way round."""
     labels = files.labels
-    if labels and {label.lower() for label in labels} <= _SPLITS:
+    if labels and {label.lower() for label in labels} <= SPLITS:
         yield (
             f"label: the folders are called {', '.join(labels)}, and are taken for classes; to "
             f"pack one part of the dataset, name its folder: {os.path.join(files.base, labels[0])}"
