@@ -47,6 +47,8 @@ class ElementWindows:
         parts = 1 if field.variable else [*field.shape, 1][0]
         self._parts = max(parts, 1)  # of an empty shape: none, but then no window is ever read
         self._part_shape = field.shape if field.variable else field.shape[1:]
+        # Rows of lists that are null have no elements.
+        self._has_nulls = stored.valid is not None and not field.variable
         self._part_bytes = stored.values.item_bytes // self._parts
         self._directory = ShardDirectory(stored.values.items.astype(np.int64) * parts)
         self._first = self._find_element(view.start, parts)
@@ -96,6 +98,7 @@ class ElementWindows:
         """See `WindowReader`. Raises RowOutOfRange, and what `gather` raises."""
         from fieldslab.reader.gather import gather_validity
         from fieldslab.reader.pieces import Bounds, find_pieces, gather_items  # compiles kernels
+        from fieldslab.reader.plain import PlainWindows
 
         storage, stored = self._storage, self._stored
         lows, highs = np.zeros(1, np.int64), np.full(1, self.total)
@@ -103,6 +106,18 @@ class ElementWindows:
             starts = wrap_rows(starts, self.total)
             lows, highs = self.runs.find_bounds(starts)
         bounds = Bounds(self.total, lows, highs, strict=True)
+        if storage.mirrors is None and stored.conversion is None and not self._has_nulls:
+            shape = self._length, *self._part_shape
+            plain = PlainWindows(
+                self._name, stored.values, 0, self._length, shape, self._part_bytes
+            )
+            copied = storage.changes.read(
+                lambda: plain.copy(
+                    self._directory, self._first, starts, bounds, memory, batches_in_turn
+                )
+            )
+            if copied is not None:
+                return Batch(starts, {self._name: copied}, {}, {}, visits=visits)
         indices = range(self._length)
         pieces = find_pieces(self._directory, storage.pool, self._first, starts, indices, bounds)
 
@@ -117,7 +132,8 @@ class ElementWindows:
                 self._part_shape,
             )
             valid = {}
-            if stored.valid is not None and not stored.field.variable:
+            if self._has_nulls:
+                assert stored.valid is not None
                 rows = pieces.locate_rows()
                 rows = rows._replace(in_shard=rows.in_shard // self._parts)
                 valid[self._name] = gather_validity(stored.valid, rows, memory, self._name).reshape(

@@ -21,6 +21,7 @@ from fieldslab.schemas.fields import Field
 
 if TYPE_CHECKING:
     from fieldslab.reader.pieces import Bounds, Pieces
+    from fieldslab.reader.plain import PlainWindows
 
 Edges = Literal["repeat", "zeros"]
 """What stands in place of rows that a window has beyond its run: the nearest row, or zeros."""
@@ -154,6 +155,7 @@ class RowWindows:
         self.shape = shape
         self.runs = runs
         self.edges = edges
+        self._plain: dict[tuple[str, ...], Sequence[PlainWindows] | None] = {}
         if runs is not None:
             runs.check_rows(len(view))
         for name in shape.delta_indices:
@@ -206,14 +208,21 @@ class RowWindows:
         """See `WindowReader`. Raises RowOutOfRange, and what `gather` raises."""
         images = images or {}
         visits = check_visits(visits, starts) if images else visits
-        groups, total, storage = self.shape.group_fields(names), len(self._view), self._storage
+        total, storage = len(self._view), self._storage
         bounds = self._bounds
         if self.runs is not None or self.edges is not None:
-            self._check_names(groups)
+            self._check_names(names)
             starts = wrap_rows(starts, total)
             if self.runs is not None:
                 lows, highs = self.runs.find_bounds(starts)
                 bounds = bounds._replace(lows=lows, highs=highs)
+        if self.edges is None and (plain := self._find_plain(names)) is not None:
+            columns = storage.changes.read(
+                lambda: self._copy_plain(plain, starts, bounds, memory, batches_in_turn)
+            )
+            if columns is not None:
+                return Batch(starts, columns, {}, {}, visits=visits)
+        groups = self.shape.group_fields(names)
         parts = [(group, *self._find_pieces(starts, group, bounds)) for group in groups]
 
         def gather() -> Batch:
@@ -258,6 +267,49 @@ class RowWindows:
             lambda: read_mirrored_rows(storage, names, rows, decoded, gather)
         )
 
+    def _find_plain(self, names: Sequence[str]) -> "Sequence[PlainWindows] | None":
+        """Find how these fields are copied where all are plain, and so is the view."""
+        key = (*names,)
+        if key not in self._plain:
+            self._plain = {key: self._make_plain(names)}  # that of the last call
+        return self._plain.get(key)
+
+    def _make_plain(self, names: Sequence[str]) -> "list[PlainWindows] | None":
+        storage, view = self._storage, self._view
+        if storage.mirrors is not None or not isinstance(view, range) or view.step != 1:
+            return None
+        from fieldslab.reader.plain import find_plain_windows  # compiles a kernel
+
+        plain = []
+        for name in names:
+            indices = self.shape.find_indices(name)
+            if isinstance(indices, tuple):
+                return None
+            rows, shape = (range(1), ()) if indices is None else (indices, (len(indices),))
+            part = find_plain_windows(storage.load_field(name), rows.start, len(rows), shape)
+            if part is None:
+                return None
+            plain.append(part)
+        return plain
+
+    def _copy_plain(
+        self,
+        plain: "Sequence[PlainWindows]",
+        starts: np.ndarray,
+        bounds: "Bounds",
+        memory: Allocator,
+        batches_in_turn: int,
+    ) -> dict[str, Any] | None:
+        assert isinstance(self._view, range)
+        first, directory = self._view.start, self._storage.directory
+        columns = {}
+        for each in plain:
+            values = each.copy(directory, first, starts, bounds, memory, batches_in_turn)
+            if values is None:
+                return None
+            columns[each.name] = values
+        return columns or None
+
     @cached_property
     def _bounds(self) -> "Bounds":
         """Those of all rows."""
@@ -301,11 +353,11 @@ class RowWindows:
         pieces = self._pieces.Pieces(locations, _ONE, shape)
         return pieces, None if bounds.strict else padded
 
-    def _check_names(self, groups: Sequence[_FieldGroup]) -> None:
+    def _check_names(self, names: Sequence[str]) -> None:
         """Raise UsageError where a mask has the name of a field."""
         if self.edges is None:
             return
-        for name in (mask for group in groups for mask in group.masks):
+        for name in (mask for group in self.shape.group_fields(names) for mask in group.masks):
             if name in self._storage.fields:
                 raise UsageError("a field has the name of the mask of padded rows", field=name)
 

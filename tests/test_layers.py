@@ -31,6 +31,7 @@ ROOMS = (
     ("copying",),
     ("gather",),
     ("addresses", "pieces", "quarantine", "window_columns"),
+    ("plain",),
     ("slab_storage",),
     ("absent",),
     ("draws",),

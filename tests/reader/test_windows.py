@@ -108,6 +108,9 @@ def test_windows_have_the_rows_of_a_gather(example: Example, tmp_path: Path) -> 
                 expected = gather_rows(view, starts[:, None] + np.arange(length))
                 assert as_lists(batch) == expected
                 assert batch.rows.tolist() == starts.tolist()
+                plain = view.gather_windows(starts - len(view), length, ["box", "flag"])
+                assert as_lists(plain) == {field: expected[field] for field in ("box", "flag")}
+                assert plain.rows.tolist() == starts.tolist()
     out = slab.buffers(60, ["box", "caption"])
     assert slab.gather_windows([3, -30], 30, out=out) is out
     expected = gather_rows(slab, np.array([[3], [270]]) + np.arange(30))
