@@ -41,6 +41,8 @@ class ElementWindows:
                 expected="an uncompressed field of numbers, lists, text or bytes",
                 found=field.describe(),
             )
+        if isinstance(view, range) and len(view) < 2:
+            view = range(view.start, view.start + len(view))  # whatever the step
         if not isinstance(view, range) or view.step != 1:
             hint = "Write the rows with repack first, or take windows of rows."
             raise UsageError("rows of this view are not neighbours", field=name, hint=hint)

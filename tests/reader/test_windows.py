@@ -603,6 +603,10 @@ def test_what_makes_no_windows_is_refused(series: Slab, slab: Slab) -> None:
         Windows(2, of="photo").attach(slab)
     with pytest.raises(UsageError, match="not neighbours"):
         Windows(2, of="tokens").attach(series[::2])
+    for single in (series[3:4:2], series[3:2:-1]):  # one row has no step
+        alone = Windows(1, of="tokens", seed=None).attach(single)
+        expected = Windows(1, of="tokens", seed=None).attach(series[3:4])
+        assert alone.length(1) == expected.length(1) > 0
     with pytest.raises(UsageError, match="one field"):
         Loader(series, 2, ORDERS["elements"], fields=["x"])
     with pytest.raises(UsageError, match="name of a field"):
