@@ -29,6 +29,7 @@ from fieldslab.packer.option_values import (
 )
 from fieldslab.packer.pack_options import DEFAULT_INDEX, PackOptions
 from fieldslab.schemas.bytesizes import parse_size
+from fieldslab.schemas.digest import BLOCK_DIGESTS, DigestName
 from fieldslab.schemas.errors import UsageError
 from fieldslab.schemas.fields import MAX_COUNT, Every
 from fieldslab.schemas.optiontext import mark_option
@@ -150,6 +151,7 @@ class Options(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     rows: tuple[int, int | None] | None = None
     shard_size: int = DEFAULT_SHARD_SIZE
     shuffle: int | None = None
+    digest: DigestName = "xxh3"
     settings: dict[str, Any] = {}
 
     @property
@@ -196,7 +198,17 @@ def parse_options(**options: Unpack[PackOptions]) -> Options:
         rows=parse_rows(values["rows"], values["limit"]),
         shard_size=size,
         shuffle=None if values["shuffle"] is None else parse_integer("shuffle", values["shuffle"]),
+        digest=parse_digest(values["digest"]),
     )
+
+
+def parse_digest(name: str) -> DigestName:
+    """Parse the name of a kind of digest."""
+    if name not in BLOCK_DIGESTS:
+        raise UsageError(
+            f"{mark_option('digest')}: is not valid", found=name, expected=", ".join(BLOCK_DIGESTS)
+        )
+    return BLOCK_DIGESTS[name].name
 
 
 def _parse_ragged(columns: Mapping[str, str] | Iterable[str]) -> dict[str, Ragged]:

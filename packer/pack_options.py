@@ -279,6 +279,16 @@ class PackOptions(TypedDict, total=False):
             parse=int,
         ),
     ]
+    digest: Annotated[
+        str,
+        Option(
+            OUTPUT,
+            "NAME",
+            "Digest of each 64 KiB of data: 'xxh3' finds accidents, and is fast. 'sha256' also "
+            "finds what a forger changed, where the reader knows the slab's id or public key.",
+            "xxh3",
+        ),
+    ]
     force: Annotated[bool, Option(OUTPUT, None, "Replace the slab if it exists.", False)]
     shard_size: Annotated[
         str | int,

@@ -55,6 +55,7 @@ def _format_summary(slab: SlabFiles) -> Iterator[str]:
     total = format_size(count_bytes(slab))
     yield f"{escape_controls(str(slab.path))}: {format_count(manifest.rows, 'row')}, {total}"
     yield f"id      {manifest.id}"
+    yield f"digest  {manifest.digest}"
     yield f"packed  {escape_controls(provenance.time)} by {escape_controls(provenance.tool)}"
     yield f"from    {escape_controls(_format_origin(manifest))}"
     yield from _format_origins(manifest)
@@ -81,6 +82,7 @@ def info_to_json(slab: SlabFiles) -> dict[str, Any]:
         "path": str(slab.path),
         "id": manifest.id,
         "version": manifest.version,
+        "digest": manifest.digest,
         "rows": manifest.rows,
         "bytes": count_bytes(slab),
         "made": {

@@ -86,6 +86,15 @@ class RepackOptions(TypedDict, total=False):
             "Target shard size, e.g. 256M. By default, shards stay as large as they are.",
         ),
     ]
+    digest: Annotated[
+        str | None,
+        Option(
+            OUTPUT,
+            "NAME",
+            "Digest of each 64 KiB of data, 'xxh3' or 'sha256': see `fieldslab pack`. By default "
+            "as in the slab that is read, 'sha256' if one of many has it.",
+        ),
+    ]
     force: Annotated[bool, Option(OUTPUT, None, "Replace the slab if it exists.", False)]
     engine: Annotated[
         str | None,

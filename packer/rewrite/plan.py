@@ -12,6 +12,7 @@ import numpy as np
 
 from fieldslab.packer.check.stored import StoredSlab
 from fieldslab.packer.convert.compress import Compressors
+from fieldslab.packer.options import parse_digest
 from fieldslab.packer.rewrite.categories import UsedCategories, find_used_categories
 from fieldslab.packer.rewrite.dictionaries import train_compressors
 from fieldslab.packer.rewrite.options import RepackOptions
@@ -23,6 +24,7 @@ from fieldslab.packer.shardsize import choose_shard_bytes, compute_most_shards
 from fieldslab.packer.unions.source_slabs import SourceSlabs, find_slabs
 from fieldslab.schemas import layout
 from fieldslab.schemas.bytesizes import parse_size
+from fieldslab.schemas.digest import DigestName
 from fieldslab.schemas.errors import UsageError
 from fieldslab.schemas.fields import Field, make_file_stem
 from fieldslab.schemas.manifest import VERSION, Manifest, Provenance
@@ -55,6 +57,8 @@ class RepackPlan:
         The rows that are read; see `fieldslab.packer.rewrite.runs`.
     seed
         Of the shuffle, None without one.
+    digest
+        The kind of digests of the new slab.
     shard_count
         Shards of the new slab, None to cut it as the old one. In a shuffle of few rows, some stay
         empty and are left out.
@@ -76,6 +80,7 @@ class RepackPlan:
     categories: Mapping[str, UsedCategories]
     runs: np.ndarray
     seed: int | None
+    digest: DigestName
     shard_count: int | None
     key_field: Field | None = None
     reads_keys: bool = False
@@ -166,6 +171,8 @@ class RepackPlan:
         shared = {name: compressor.dictionary for name, compressor in self.compressors.items()}
         for name, used in self.categories.items():
             shared[name] = used.codes.tobytes()
+        if self.digest != self.source.digest:
+            content.append(self.digest)
         if shared:
             content.append(
                 {name: hashlib.sha256(data).hexdigest() for name, data in shared.items()}
@@ -269,7 +276,10 @@ def make_repack_plan(
         (field, categories[field.name].describe(new) if field.name in categories else new)
         for field, new in _rename_files(chosen)
     )
-    plan = RepackPlan(slabs, source, fields, compressors, categories, runs, values["shuffle"], None)
+    digest = source.digest if values["digest"] is None else parse_digest(values["digest"])
+    plan = RepackPlan(
+        slabs, source, fields, compressors, categories, runs, values["shuffle"], digest, None
+    )
     return replace(plan, shard_count=_count_shards(plan, values["shard_size"]))
 
 

@@ -228,6 +228,7 @@ def write_repacked_shards(
         categories=plan.categories,
         row_bytes=plan.row_bytes,
         seed=plan.seed,
+        digest=plan.digest,
         key_field=plan.key_field,
         reads_keys=plan.reads_keys,
         attempts=attempts,
@@ -288,8 +289,9 @@ def make_repacked_manifest(
             rows=sum(record.rows for record in records),
             fields=tuple(fields),
             shards=make_shards(records, [field.nullable for field in fields]),
-            tables=write_tables(fields, read_items, staging),
+            tables=write_tables(fields, read_items, staging, plan.digest),
             attributes=attributes,
+            digest=plan.digest,
         )
 
 

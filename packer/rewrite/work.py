@@ -20,7 +20,7 @@ from fieldslab.packer.unions.source_slabs import SourceSlabs
 from fieldslab.packer.write.stream import ignore_progress
 from fieldslab.packer.write.writers import ShardRecord, ShardWriter
 from fieldslab.schemas import layout
-from fieldslab.schemas.digest import XXH3
+from fieldslab.schemas.digest import BLOCK_DIGESTS, DigestName
 from fieldslab.schemas.errors import SourceChanged
 from fieldslab.schemas.fields import Field, Role
 from fieldslab.schemas.write_errors import name_write_errors
@@ -59,6 +59,8 @@ class RepackWork:
         Mean bytes of a row.
     seed
         Rows are sorted by the shuffle keys of this seed. None: they keep their sequence.
+    digest
+        The kind of digests that are written.
     key_field
         A field that holds shuffle keys: it is written last, or with `reads_keys` read instead of
         computing the keys, and left out.
@@ -73,6 +75,7 @@ class RepackWork:
     categories: Mapping[str, UsedCategories]
     row_bytes: int
     seed: int | None
+    digest: DigestName
     key_field: Field | None
     reads_keys: bool
     attempts: Attempts
@@ -95,7 +98,8 @@ class RepackWork:
                 raise SourceChanged(problem, file=self.slabs.path)
             with name_write_errors(folder):
                 fields = [*(new for _, new in self.fields), *added]
-                writer = ShardWriter(folder, fields, self.compressors, XXH3)
+                digest = BLOCK_DIGESTS[self.digest]
+                writer = ShardWriter(folder, fields, self.compressors, digest)
                 for columns in self._read_columns(stored, task, progress):
                     writer.append(columns)
                 return writer.close(task.number, self.versions)

@@ -21,6 +21,7 @@ from fieldslab.schemas.errors import UsageError
 from fieldslab.schemas.fields import Field
 from fieldslab.schemas.folder import SlabFiles, check_slab_path
 from fieldslab.schemas.manifest import Manifest, Provenance, create_manifest, encode_manifest
+from fieldslab.schemas.optiontext import mark_option
 from fieldslab.schemas.stores.slab_objects import is_remote, open_slab_anywhere
 from fieldslab.schemas.unions.members import Member, Members
 from fieldslab.schemas.version import get_package_version
@@ -139,6 +140,7 @@ def make_manifest(opened: Sequence[SlabFiles]) -> Manifest:
         shards=merged.shards,
         tables=first.tables,
         attributes=merged.attributes,
+        digest=first.digest,
     )
 
 
@@ -157,6 +159,16 @@ def _check_stored_alike(members: Members, files: SlabFiles) -> None:
     problem, found = None, None
     if [field.name for field in files.manifest.fields] != names:
         problem, found = "its fields stand in another order", None
+    elif files.manifest.digest != members.files[0].manifest.digest:
+        digest = members.files[0].manifest.digest
+        raise UsageError(
+            "slabs are joined as they are, and its blocks have another kind of digest",
+            file=files.path,
+            expected=digest,
+            found=files.manifest.digest,
+            hint=f"Write it again with {mark_option('digest', digest)}: fieldslab repack. Or read "
+            "them as a union: fieldslab union NAME.slabs add.",
+        )
     elif files.manifest.tables != members.files[0].manifest.tables:
         problem = "its categories or dictionaries in `tables` are others"
     else:

@@ -20,7 +20,7 @@ from fieldslab.packer.write.warnings import find_warnings
 from fieldslab.packer.write.writers import ShardRecord, merge_tallies, write_digests
 from fieldslab.schemas import layout
 from fieldslab.schemas.arrays import ArrayWriter
-from fieldslab.schemas.digest import XXH3
+from fieldslab.schemas.digest import BLOCK_DIGESTS, DigestName
 from fieldslab.schemas.episodes import replace_episodes
 from fieldslab.schemas.errors import DamagedManifest, SourceUnsupported
 from fieldslab.schemas.fields import (
@@ -97,8 +97,11 @@ def finish_slab(
         rows=sum(record.rows for record in records),
         fields=tuple(fields),
         shards=make_shards(records, nullable),
-        tables=write_tables(fields, partial(get_table_items, prepared), staging),
+        tables=write_tables(
+            fields, partial(get_table_items, prepared), staging, plan.options.digest
+        ),
         attributes=replace_episodes(plan.source.attributes, count_episode_rows(plan, left_out)),
+        digest=plan.options.digest,
     )
 
 
@@ -180,23 +183,26 @@ def get_table_items(prepared: SharedData, field: Field, role: Role) -> np.ndarra
 
 
 def write_tables(
-    fields: Iterable[Field], get_items: Callable[[Field, Role], np.ndarray], staging: SlabFolder
+    fields: Iterable[Field],
+    get_items: Callable[[Field, Role], np.ndarray],
+    staging: SlabFolder,
+    digest: DigestName,
 ) -> str | None:
     """Write the folder `tables`, where a field needs it; returns its root."""
     arrays = [(field, spec) for field in fields for spec, _ in field.list_arrays_in_tables()]
     if not arrays:
         return None
-    roots = []
+    roots, kind = [], BLOCK_DIGESTS[digest]
 
     def write(folder: Path) -> None:
         digests = []
         with name_write_errors(folder):
             for field, spec in arrays:
                 path = folder / layout.name_file(field, spec.role)
-                writer = ArrayWriter(path, spec.dtype, digest=XXH3)
+                writer = ArrayWriter(path, spec.dtype, digest=kind)
                 writer.append(get_items(field, spec.role))
                 digests.append(writer.close()[1])
-            roots.append(write_digests(folder, XXH3, digests))
+            roots.append(write_digests(folder, kind, digests))
 
     staging.add_folder(layout.TABLES, write)
     return roots[0]

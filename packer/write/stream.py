@@ -31,7 +31,7 @@ from fieldslab.packer.write.versions import find_versions
 from fieldslab.packer.write.writers import ShardRecord, ShardWriter
 from fieldslab.schemas import layout
 from fieldslab.schemas.cores import count_usable_cores
-from fieldslab.schemas.digest import XXH3, BlockDigest
+from fieldslab.schemas.digest import BLOCK_DIGESTS, BlockDigest
 from fieldslab.schemas.errors import SourceInconsistent, UndecodableImage
 from fieldslab.schemas.fields import Field
 from fieldslab.schemas.optiontext import mark_option
@@ -118,7 +118,8 @@ class RowStream:
         left_out: list[LeftOutRow] = []
         room = target
         with name_write_errors(folder):
-            shard = make_writer(folder, self._fields, self._prepared.compressors, XXH3)
+            digest = BLOCK_DIGESTS[self._plan.options.digest]
+            shard = make_writer(folder, self._fields, self._prepared.compressors, digest)
             while room is None or room > 0:
                 batch = self._next_batch()
                 left_out += self._pop_damaged_before(batch)

@@ -10,6 +10,7 @@ import msgspec
 import numpy as np
 
 from fieldslab.schemas.access import Folder, find_shard_folder, find_table_folder
+from fieldslab.schemas.digest import BLOCK_DIGESTS
 from fieldslab.schemas.episodes import find_episode_lengths, replace_episodes
 from fieldslab.schemas.fields import Field, Role
 from fieldslab.schemas.folder import SlabFiles
@@ -197,7 +198,10 @@ def _has_array(field: Field, role: Role) -> bool:
 
 
 def _merge_manifests(manifests: Sequence[Manifest], merged: Sequence[MergedField]) -> Manifest:
-    """Make what the manifest of all slabs would say. Attributes stay where all have them."""
+    """Make what the manifest of all slabs would say. Attributes stay where all have them.
+
+    Its `digest` is the strongest that one has; each slab has its own.
+    """
     first = manifests[0]
     fields = tuple(each.field for each in merged)
     shards: list[Shard] = []
@@ -221,6 +225,7 @@ def _merge_manifests(manifests: Sequence[Manifest], merged: Sequence[MergedField
         fields=fields,
         shards=tuple(shards),
         attributes=replace_episodes(attributes, episodes),
+        digest=max((each.digest for each in manifests), key=list(BLOCK_DIGESTS).index),
         made=Provenance(tool="union", time="", plan=content),
         id=content,
     )

@@ -268,6 +268,22 @@ def pixels() -> Golden:
     return golden
 
 
+def sha256() -> Golden:
+    """Blocks with SHA-256 digests: of arrays of several blocks, of images and of tables."""
+    golden = Golden(group=4)
+    golden.options["digest"] = "sha256"
+    golden.option("nulls", "*", "mask")
+    blobs: list[Row] = [bytes([row]) * 256 * (60 * row) if row % 4 else None for row in range(7)]
+    golden.add("blob", pa.array(blobs, pa.binary()), blobs)
+    photos: list[Row] = [PHOTOS["420.jpeg"], None, PHOTOS["colour.png"], *[PHOTOS["420.jpeg"]] * 4]
+    golden.add("photo", pa.array(photos, pa.binary()), photos)
+    cities: list[Row] = ["Elm " * 9000, "Oak " * 9000, *[None] * 5]
+    golden.add("city", pa.array(cities).dictionary_encode(), cities)
+    numbers: list[Row] = [np.int64(row).tobytes() for row in range(7)]
+    golden.add("number", pa.array(range(7)), numbers)
+    return golden
+
+
 def empty() -> Golden:
     """No rows: no shards."""
     golden = Golden()
@@ -286,6 +302,7 @@ SLABS: dict[str, Callable[[], Golden]] = {
     "empty": empty,
     "indexed": indexed,
     "pixels": pixels,
+    "sha256": sha256,
 }
 
 

@@ -15,6 +15,7 @@ from tests.schemas.codecs.reference import index_points
 from fieldslab.packer import verify
 from fieldslab.reader import open_slab
 from fieldslab.schemas import layout
+from fieldslab.schemas.digest import BLOCK_DIGESTS
 from fieldslab.schemas.fields import DtypeName, Field, Kind, Logical
 from fieldslab.schemas.folder import load_manifest
 from fieldslab.schemas.images import read_image_size
@@ -182,6 +183,15 @@ def test_everything_is_frozen_once() -> None:
     assert {role.removesuffix(".npy") for role in roles} == set(layout.Role.__args__)  # type: ignore[attr-defined]
     assert {len(manifest.shards) > 1 for manifest in manifests()} == {True, False}
     assert any(max(shard.nulls, default=0) == shard.rows for m in manifests() for shard in m.shards)
+
+
+def test_every_kind_of_digest_is_frozen() -> None:
+    """Both kinds of digests occur; in tables they are as the manifest's `digest` says."""
+    assert {manifest.digest for manifest in manifests()} == set(BLOCK_DIGESTS)
+    for name, manifest in zip(NAMES, manifests(), strict=True):
+        tables = [np.load(path) for path in slab_path(name).glob("*/digests.npy")]
+        widths = {"xxh3": ("<u8", ()), "sha256": ("|u1", (32,))}[manifest.digest]
+        assert {(table.dtype.str, table.shape[1:]) for table in tables} <= {widths}
 
 
 def test_sizes_of_images_are_right() -> None:

@@ -315,6 +315,7 @@ def test_too_little_space_is_told_first(tmp_path: Path) -> None:
         {},
         np.array([[0, huge]]),
         None,
+        "xxh3",
         1,
     )
     from fieldslab.packer.rewrite.repack import repack_plan
