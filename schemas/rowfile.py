@@ -84,9 +84,11 @@ def read_row_file(path: Path, slab: str, total: int) -> np.ndarray:
         raise SlabChanged(
             "the rows are those of another slab",
             file=path,
-            expected=header.slab,
-            found=slab,
-            hint="Select them from that slab, or choose rows of this one.",
+            expected=f"the id {header.slab}, of {header.total:,} rows",
+            found=f"{slab}, of {total:,}",
+            hint="Select them from that slab, or save a view of this one. Slabs that are opened as "
+            "one have another id once a slab is added, removed or replaced, or comes elsewhere in "
+            "their sequence.",
         )
     if header.dtype not in ("<u4", "<i8"):
         raise UsageError("not a file of rows", file=path, found=f"dtype {header.dtype!r}")

@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from fieldslab.packer.commands.params import Option, command
-from fieldslab.packer.commands.shared import FOLLOW_LINKS, JSON, OPENING, SLABS
+from fieldslab.packer.commands.shared import FOLLOW_LINKS, JSON, OPENING, ROWS_FILE, SLABS
 from fieldslab.packer.commands.terminal import print_json
 
 TRAINING = "Training"
@@ -55,6 +55,7 @@ Examples:
         "N",
         type=click.IntRange(min=1),
     ),
+    ROWS_FILE,
     FOLLOW_LINKS,
     *OPENING,
     JSON,
@@ -67,7 +68,6 @@ def advise(
     step_ms: float | None,
     memory: str | None,
     crop: int | None,
-    follow_links: bool,
     as_json: bool,
     **opening: Any,
 ) -> None:
@@ -76,13 +76,14 @@ def advise(
     Gathers and loads random rows for some seconds. Prints the recommended settings, the memory
     that they take, and what was measured.
     """
-    from fieldslab.reader import Normalize, RandomHorizontalFlip, RandomResizedCrop, open_slab
+    from fieldslab.bench.openview import open_view
+    from fieldslab.reader import Normalize, RandomHorizontalFlip, RandomResizedCrop
     from fieldslab.reader.advisor import advise as measure
     from fieldslab.schemas.bytesizes import parse_size
     from fieldslab.schemas.errors import UsageError
 
     names = [name.strip() for item in fields for name in item.split(",")]
-    opened = open_slab(slab, follow_links=follow_links, **opening)
+    opened = open_view(slab, **opening)
     chosen = opened.names(names or None)
     images = [name for name in chosen if opened.fields[name].kind == "image"]
     if crop is not None and not images:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from fieldslab.packer.commands.params import Option, command
-from fieldslab.packer.commands.shared import FOLLOW_LINKS, OPENING, SLABS
+from fieldslab.packer.commands.shared import FOLLOW_LINKS, OPENING, ROWS_FILE, SLABS
 from fieldslab.packer.commands.terminal import get_terminal_width, print_json, print_lines
 from fieldslab.schemas.errors import OutputError, UsageError
 
@@ -65,6 +65,7 @@ Examples:
         "DIR",
         type=click.Path(readable=False, path_type=Path),
     ),
+    ROWS_FILE,
     FOLLOW_LINKS,
     *OPENING,
     examples=EXAMPLES,

@@ -8,7 +8,14 @@ from typing import Any
 import click
 
 from fieldslab.packer.commands.params import PATH, Option, command
-from fieldslab.packer.commands.shared import FOLLOW_LINKS, JSON, MISSING, SLABS, STORAGE_OPTION
+from fieldslab.packer.commands.shared import (
+    FOLLOW_LINKS,
+    JSON,
+    MISSING,
+    ROWS_FILE,
+    SLABS,
+    STORAGE_OPTION,
+)
 from fieldslab.packer.commands.terminal import print_json, print_lines
 
 TRAINING, STEP, OUTPUT = "Training", "Step", "Output"
@@ -53,6 +60,7 @@ Examples:
         "DIR",
         type=click.Path(readable=False, path_type=Path),
     ),
+    ROWS_FILE,
     MISSING,
     FOLLOW_LINKS,
     STORAGE_OPTION,
@@ -72,6 +80,7 @@ def rows(
     show: bool,
     fields: Sequence[str],
     images: Path | None,
+    rows_file: Path | None,
     missing: str | None,
     follow_links: bool,
     storage_options: dict[str, Any] | None,
@@ -81,17 +90,22 @@ def rows(
 
     Prints the number of each row, one a line, in the sequence in which a Loader returns them: rank
     by rank. It computes the step from the order, so the time does not depend on how many steps
-    came before.
+    came before. With --rows-file, the Loader had a view of these rows; they are listed with their
+    numbers in the slab.
     """
-    from fieldslab.reader import Loader, open_slab
+    from fieldslab.bench.openview import open_view
+    from fieldslab.reader import Loader
     from fieldslab.reader.orders.ordertext import parse_order, recall_order
     from fieldslab.schemas.errors import UsageError
 
     if rank is not None and rank >= world_size:
         raise UsageError("--rank: no such rank", expected=f"0..{world_size - 1}", found=rank)
-    opened = open_slab(
-        slab, missing=missing, follow_links=follow_links, storage_options=storage_options
-    )
+    places: dict[str, Any] = {
+        "missing": missing,
+        "follow_links": follow_links,
+        "storage_options": storage_options,
+    }
+    opened = open_view(slab, rows_file, **places)
     saved = None if state is None else _read_state(Path(state))
     if order is not None:
         chosen = parse_order(order)
@@ -105,8 +119,11 @@ def rows(
     numbers: list[int] = []
     for member in range(world_size) if rank is None else [rank]:
         numbers += loader.rows_at(epoch, step, member).tolist()
+    counts_elements = getattr(chosen, "of", None) is not None
+    if rows_file is not None and not counts_elements:
+        numbers = [opened.view[number] for number in numbers]
     if show or images is not None:
-        if getattr(chosen, "of", None) is not None:
+        if counts_elements:
             hint = "Leave out --show and --images."
             raise UsageError("the order counts elements, not rows", found=repr(chosen), hint=hint)
         # Imported here: a list of numbers does without.
@@ -115,10 +132,7 @@ def rows(
         from fieldslab.packer.commands.head import print_rows, save_images
         from fieldslab.packer.unions.source_slabs import find_slabs
 
-        slabs = find_slabs(
-            slab, missing=missing, follow_links=follow_links, storage_options=storage_options
-        )
-        with slabs.open() as members:
+        with find_slabs(slab, **places).open() as members:
             stored = StoredSlab(members)
             shown = choose_fields(stored.manifest, fields or None)
             if show:

@@ -77,7 +77,9 @@ def measure(
     if grown is None and not mirrored:
         notes.append("Memory was not measured: the system does not tell mapped pages apart.")
     warm = subject.warmed(path, fields, begin("warming"), seed, **opening)
-    total = warm.slab.manifest.rows
+    total = len(slab)
+    if opening.get("rows_file") is not None:
+        notes.append(f"Only {total:,} rows of {slab.manifest.rows:,} were read: those of a file.")
     if len(warm.slab) < total:
         notes.append(
             f"Warm measures are of the first {len(warm.slab):,} of {total:,} rows: so many were "

@@ -10,11 +10,12 @@ from typing import Any
 import numpy as np
 
 from fieldslab.bench import machine
+from fieldslab.bench.openview import open_view
 from fieldslab.bench.slab.strategies import batches
 from fieldslab.bench.slab.turns import Turn
 from fieldslab.bench.spans import Spans, written_pages
 from fieldslab.packer.slabsize import count_bytes
-from fieldslab.reader import Batch, Slab, open_slab
+from fieldslab.reader import Batch, Slab
 from fieldslab.schemas.errors import UsageError
 from fieldslab.schemas.optiontext import mark_option
 
@@ -89,11 +90,11 @@ def choose_fields(slab: Slab, fields: Sequence[str] | None) -> list[str]:
 def opened(
     path: str | Path, fields: Sequence[str] | None, **opening: Any
 ) -> tuple[Slab, list[str]]:
-    """Open the slab with options of `open_slab`; return it and the fields to read.
+    """Open the slab with options of `open_view`; return it and the fields to read.
 
     Raises UsageError where there is nothing to measure.
     """
-    slab = open_slab(path, **opening)
+    slab = open_view(path, **opening)
     chosen = choose_fields(slab, fields)
     if not len(slab) or not chosen:
         what = "rows" if chosen else "fields"

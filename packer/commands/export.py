@@ -12,6 +12,7 @@ from fieldslab.packer.commands.shared import (
     JSON,
     MISSING,
     PROGRESS,
+    ROWS_FILE,
     SLABS,
     STORAGE_OPTION,
 )
@@ -34,14 +35,7 @@ Examples:
         required=True,
     ),
     Option("--fields", "Options", "Only these fields: names or patterns.", "a,b", multiple=True),
-    Option(
-        "--rows-file",
-        "Options",
-        "Only these rows: a .rows file of a saved view, a .npy file of row numbers, or a text file "
-        "with a number per line. They keep the order that they have in the slab.",
-        "FILE",
-        type=click.Path(readable=False, path_type=Path),
-    ),
+    ROWS_FILE,
     Option("--force", "Options", "Replace the file if it exists."),
     MISSING,
     FOLLOW_LINKS,
@@ -67,7 +61,7 @@ def export(
     """Write a slab as a Parquet file.
 
     Every byte that is read is checked first. Packed again with the same options, the file gives the
-    same values.
+    same values. Rows of a file keep the order that they have in the slab.
     """
     from fieldslab.packer.check.stored import StoredSlab
     from fieldslab.packer.check.verify import choose_fields

@@ -10,7 +10,13 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from fieldslab.packer.commands.params import MESSAGES, Option, command
-from fieldslab.packer.commands.shared import FOLLOW_LINKS, MISSING, SLABS, STORAGE_OPTION
+from fieldslab.packer.commands.shared import (
+    FOLLOW_LINKS,
+    MISSING,
+    ROWS_FILE,
+    SLABS,
+    STORAGE_OPTION,
+)
 from fieldslab.packer.commands.terminal import get_terminal_width, print_json, print_lines
 from fieldslab.packer.commands.text_format import format_count
 from fieldslab.schemas.errors import RowOutOfRange, UsageError
@@ -30,7 +36,8 @@ Examples:
   fieldslab head train.slab
   fieldslab head train.slab --rows 7,-1 --json         the eighth row and the last
   fieldslab head train.slab --rows 100:105 --fields image,label
-  fieldslab head train.slab --images pictures/         its images as files, too"""
+  fieldslab head train.slab --images pictures/         its images as files, too
+  fieldslab head train.slab --rows-file clean.rows -n 20"""
 
 
 @command(
@@ -57,6 +64,7 @@ Examples:
         "N",
         type=click.IntRange(min=1),
     ),
+    ROWS_FILE,
     MISSING,
     FOLLOW_LINKS,
     STORAGE_OPTION,
@@ -70,6 +78,7 @@ def head(
     fields: Sequence[str],
     images: Path | None,
     size: int | None,
+    rows_file: Path | None,
     missing: str | None,
     follow_links: bool,
     storage_options: dict[str, Any] | None,
@@ -79,10 +88,12 @@ def head(
 
     Every byte that is read is checked first. An image is shown as 'image/jpeg 375x500, 61.2 kB',
     which is height x width, pixels as 'image/rgb' or 'image/yuv420'; times in ISO 8601, in UTC
-    where they have a zone.
+    where they have a zone. With --rows-file, -n and --rows count in the file, and rows are shown
+    with their numbers in the slab.
     """
     from fieldslab.packer.check.stored import StoredSlab
     from fieldslab.packer.check.verify import choose_fields
+    from fieldslab.packer.rewrite.selection import read_row_numbers
     from fieldslab.packer.unions.source_slabs import find_slabs
 
     if count is not None and rows is not None:
@@ -94,10 +105,15 @@ def head(
     )
     with slabs.open() as members:
         stored = StoredSlab(members)
-        total = stored.manifest.rows
+        total, listed = stored.manifest.rows, None
+        if rows_file is not None:
+            listed = read_row_numbers(rows_file, "rows_file", stored.manifest)
+            total = len(listed)
         chosen: Sequence[int] = range(min(5 if count is None else count, total))
         if rows is not None:
             chosen = parse_rows(rows, total)
+        if listed is not None:
+            chosen = listed[chosen].tolist()
         shown = choose_fields(stored.manifest, fields or None)
         print_rows(stored, chosen, shown, as_json)
         if images is not None:

@@ -30,6 +30,14 @@ MISSING = Option(
     "null",
     type=click.Choice(["null"]),
 )
+ROWS_FILE = Option(
+    "--rows-file",
+    "Options",
+    "Only these rows: a .rows file of a saved view, a .npy file of row numbers, or a text file "
+    "with a number per line.",
+    "FILE",
+    type=click.Path(readable=False, path_type=Path),
+)
 STORES = "Buckets, web servers and their cache"
 JSON = Option("--json as_json", MESSAGES, "Print results and errors as JSON.")
 PROGRESS = Option(

@@ -61,9 +61,11 @@ def select_rows(
     if rows_file is None and drop_rows is None:
         return matching
     kept = np.zeros(source.rows, np.bool_)
-    kept[slice(None) if rows_file is None else _read_rows(rows_file, "rows_file", source)] = True
+    kept[slice(None) if rows_file is None else read_row_numbers(rows_file, "rows_file", source)] = (
+        True
+    )
     if drop_rows is not None:
-        kept[_read_rows(drop_rows, "drop_rows", source)] = False
+        kept[read_row_numbers(drop_rows, "drop_rows", source)] = False
     return np.flatnonzero(kept) if matching is None else matching[kept[matching]]
 
 
@@ -91,8 +93,12 @@ def find_matching_rows(slab: StoredSlab, condition: Any) -> np.ndarray:
     return find_rows(condition, fields, read_categories, read, slab.manifest.rows)
 
 
-def _read_rows(selection: Any, option: str, source: Manifest) -> np.ndarray:
-    """Read row numbers: int64[n], each of them in the slab."""
+def read_row_numbers(selection: Any, option: str, source: Manifest) -> np.ndarray:
+    """Read row numbers of a slab, in the order given: int64[n].
+
+    `selection` is an array, or a file `.rows`, `.npy` or of text; `option` is that of errors. See
+    `select_rows` for these.
+    """
     total = source.rows
     path = Path(selection) if isinstance(selection, str | Path) else None
     if path is not None and path.suffix == SUFFIX:
