@@ -25,7 +25,7 @@ CAMPAIGNS := $(patsubst tests/campaign_%.py,campaign-%,$(wildcard tests/campaign
 CAMPAIGN_ARGS ?=
 
 .DELETE_ON_ERROR:
-.PHONY: help setup demo test suite turbojpeg campaign $(CAMPAIGNS) lint bench docs dist dist-test wheels clean
+.PHONY: help setup demo test suite turbojpeg campaign $(CAMPAIGNS) lint bench faults docs dist dist-test wheels clean
 
 help:
 	@echo "make demo       pack, verify and read photographs, beside Parquet (core packages only)"
@@ -35,6 +35,7 @@ help:
 	@awk 'FNR == 1 { name = FILENAME; gsub(/.*campaign_|[.]py$$/, "", name); sub(/^"""/, ""); \
 		sub(/: `make .*/, ""); printf "make campaign-%s\n                %s\n", name, $$0 }' tests/campaign_*.py
 	@echo "make bench      measure this checkout on this machine, beside its peers; QUICK=1: roughly"
+	@echo "make faults     damage files of fieldslab and its peers, and look how they are read"
 	@echo "make docs       build the documentation as a site in build/docs; warnings are errors"
 	@echo "make dist-test  build sdist and wheel, and try both elsewhere"
 	@echo "make wheels     build a wheel for all machines, and those that bring machine code"
@@ -94,6 +95,10 @@ ifndef QUICK
 	$(BIN)/python -m fieldslab.bench --readme
 	$(BIN)/python -m fieldslab.bench.peers.decode --readme
 endif
+
+# What fieldslab and its peers do with damaged files: rewrites the table in docs/explanation/faults.md.
+faults: $(PEERS) $(MDS) $(FFCV)
+	$(BIN)/python -m fieldslab.bench.peers.faults
 
 # Code of the pages is run by `make test`; here only that of the notebooks, for what they show.
 docs: $(DOCS)

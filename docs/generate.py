@@ -11,6 +11,7 @@ from typing import Any
 
 import click
 
+from fieldslab.bench.peers import faults
 from fieldslab.packer.cli import EXIT_CODES, program
 from fieldslab.packer.commands.helptext import format_usage, group_params
 from fieldslab.schemas import errors
@@ -95,6 +96,7 @@ PARTS = {
     "commands": commands,
     "exit_codes": exit_codes,
     "exceptions": exceptions,
+    "faults": faults.table,
 }
 
 

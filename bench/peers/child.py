@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from fieldslab.bench.peers import measure
+from fieldslab.bench.peers.examine import examine, limit_memory
 from fieldslab.bench.peers.peer import NotOffered, Peer, find
 from fieldslab.bench.peers.source import Workload
 
@@ -57,6 +58,11 @@ class Session:
         """Take on a workload: open it, read a first batch."""
         self.peer = self.kind(Path(folder), Workload(Path(source)))
         return measure.first_batch(self.peer)
+
+    def examine(self, source: str, folder: str) -> dict[str, Any]:
+        """Read all rows of files that may be damaged: see `faults.py`."""
+        limit_memory()
+        return examine(self.kind, Workload(Path(source)), Path(folder))
 
     def check(self, seconds: float) -> dict[str, Any]:
         """Compare with the source."""

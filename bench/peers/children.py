@@ -36,6 +36,7 @@ class Child:
     def __init__(self, name: str) -> None:
         """Start the process; raises Refusal where the library is missing."""
         self.name = name
+        self.patience = PATIENCE
         self.log = tempfile.TemporaryFile("w+")  # noqa: SIM115 - lives as long as the process
         command = [interpreter(name), "-P", "-m", "fieldslab.bench.peers.child", name]
         self.process = subprocess.Popen(
@@ -87,12 +88,12 @@ class Child:
 
     def _line(self) -> bytes:
         assert self.process.stdout is not None
-        end = time.monotonic() + PATIENCE
+        end = time.monotonic() + self.patience
         while b"\n" not in self.rest:
             left = end - time.monotonic()
             if left < 0 or not select.select([self.process.stdout], [], [], left)[0]:
                 self.process.kill()
-                raise Refusal("failed", f"no answer within {PATIENCE:.0f} s")
+                raise Refusal("failed", f"no answer within {self.patience:.0f} s")
             part = os.read(self.process.stdout.fileno(), 65536)
             if not part:
                 raise Refusal("failed", self._ended())
