@@ -8,26 +8,28 @@ import multiprocessing
 import os
 import signal
 import threading
-from collections.abc import Generator, Iterator, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor, as_completed
-from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
-from multiprocessing.connection import wait
+import traceback
+from collections import deque
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from multiprocessing.connection import Connection, wait
 from typing import Any, TypeVar
 
 from fieldslab.packer.pack_options import Progress
 from fieldslab.packer.write.engines.engine import Engine, Task, Work
-from fieldslab.schemas.errors import SourceUnreadable
+from fieldslab.schemas.errors import FieldslabError, SourceUnreadable
 from fieldslab.schemas.optiontext import mark_option
 
 _Record = TypeVar("_Record")
 
-_work: Work[Any]
-_steps: Any
-
 
 class ProcessEngine(Engine):
-    """Runs tasks in `jobs` processes of this machine."""
+    """Runs tasks in `jobs` processes of this machine.
+
+    Each worker has a pipe of its own, and no lock is shared: one that is killed at any moment
+    leaves the end of its pipe, and nobody waits for it. A pool of `concurrent.futures` can wait
+    forever for a worker that died while it started, or while it held the lock of a queue.
+    """
 
     name = "processes"
     on_machine = True
@@ -37,32 +39,96 @@ class ProcessEngine(Engine):
     ) -> Generator[_Record, None, None]:
         """Run every task. Closing waits for the tasks that have begun."""
         context = multiprocessing.get_context("spawn")
-        with _set_safe_path():  # the first lock starts a process, too
-            steps = context.SimpleQueue()
-        listener = threading.Thread(target=_forward_progress, args=(steps, progress), daemon=True)
-        listener.start()
-        pool = ProcessPoolExecutor(self.jobs, context, _initialize_worker, (work, steps))
-        running: dict[Future[_Record], Task] = {}
+        waiting = deque(tasks)
+        workers: list[_Worker] = []
         try:
             with _hold_interrupts(), _set_safe_path():
-                running = {pool.submit(_write_shard, task): task for task in tasks}
-            for future in as_completed(list(running)):
-                record = future.result()
-                del running[future]
-                yield record
-        except BrokenProcessPool as error:
-            numbers = sorted(task.number for task in running.values())[: self.jobs]
-            first = running[next(iter(running))].source
+                for _ in range(min(self.jobs, len(tasks))):
+                    workers.append(_Worker(context))
+            for worker in workers:
+                worker.begin(work, waiting.popleft())
+            while busy := {worker.pipe: worker for worker in workers if worker.task}:
+                for pipe in wait(list(busy)):
+                    worker = busy[pipe]  # type: ignore[index]
+                    kind, value = worker.receive()
+                    if kind == _STEP:
+                        progress(*value)
+                    elif kind == _ERROR:
+                        worker.task = None
+                        raise value
+                    else:
+                        worker.give(waiting.popleft() if waiting else None)
+                        yield value
+        finally:
+            try:
+                for worker in workers if not any(worker.died for worker in workers) else ():
+                    worker.finish()
+            finally:
+                for worker in workers:
+                    worker.end()
+
+
+_STEP, _RECORD, _ERROR = range(3)
+"""What a worker sends: rows and bytes that it did, a task's record, or an exception."""
+
+
+class _Worker:
+    """A process that does one task after the other, and the pipe to it."""
+
+    def __init__(self, context: Any) -> None:
+        self.task: Task | None = None
+        self.died = False
+        self.pipe, theirs = context.Pipe()
+        # It gets nothing large here: a process that dies before it has read what `start` writes
+        # would hold `start` up forever.
+        self._process = context.Process(target=_serve, args=(theirs,))
+        try:
+            self._process.start()
+        finally:
+            theirs.close()  # so that the pipe ends with the worker
+
+    def begin(self, work: Work[Any], task: Task) -> None:
+        """Send the work, and a first task."""
+        with suppress(OSError):  # it died: `receive` says so
+            self.pipe.send(work)
+        self.give(task)
+
+    def give(self, task: Task | None) -> None:
+        """Send a further task, if there is one."""
+        if task is not None:
+            with suppress(OSError):
+                self.pipe.send(task)
+        self.task = task
+
+    def receive(self) -> tuple[int, Any]:
+        """Return what the worker sent. Raises SourceUnreadable if it died."""
+        assert self.task is not None
+        try:
+            message: tuple[int, Any] = self.pipe.recv()
+        except (EOFError, OSError) as error:
+            self.died = True
             raise SourceUnreadable(
-                f"a worker process died while it packed shard {' or '.join(map(str, numbers))}",
-                file=first,
+                f"a worker process died while it packed shard {self.task.number}",
+                file=self.task.source,
                 hint="The file may crash the library that reads it, or memory ran out: try "
                 f"{mark_option('jobs', 1)}.",
             ) from error
-        finally:
-            pool.shutdown(wait=True, cancel_futures=True)
-            steps.put(None)
-            listener.join()
+        return message
+
+    def finish(self) -> None:
+        """Wait for the task that has begun, if there is one, and forget what comes of it."""
+        with suppress(EOFError, OSError):
+            while self.task is not None:
+                if self.pipe.recv()[0] != _STEP:
+                    self.task = None
+
+    def end(self) -> None:
+        """End the process: by the end of its pipe, or at once where it is still at work."""
+        if self.task is not None:
+            self._process.terminate()
+        self.pipe.close()
+        self._process.join()
+        self._process.close()
 
 
 @contextmanager
@@ -108,17 +174,45 @@ def _set_safe_path() -> Iterator[None]:
             os.environ["PYTHONSAFEPATH"] = before
 
 
-def _forward_progress(steps: Any, progress: Progress) -> None:
-    while (step := steps.get()) is not None:
-        progress(*step)
-
-
-def _initialize_worker(work: Work[Any], steps: Any) -> None:
-    """Set up a worker. Ctrl-C is for the parent, which stops the workers; they end with it."""
-    global _work, _steps
+def _serve(pipe: "Connection[Any, Any]") -> None:
+    """Be a worker. Ctrl-C is for the parent, which stops the workers; they end with it."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_exit_with_parent, daemon=True).start()
-    _work, _steps = work, steps
+    lock = threading.Lock()  # a task may tell its progress from several threads
+
+    def send(kind: int, value: Any) -> None:
+        with lock:
+            try:
+                pipe.send((kind, value))
+            except OSError:  # the parent has ended
+                os._exit(1)
+
+    work: Work[Any] | None = None
+    while True:
+        try:
+            received = pipe.recv()
+        except (EOFError, OSError):  # there is nothing more to do
+            return
+        except Exception as error:  # noqa: BLE001 - what was sent cannot be loaded here
+            _send_error(send, error)
+            return
+        if work is None:
+            work = received
+            continue
+        try:
+            send(_RECORD, work.write(received, lambda rows, bytes: send(_STEP, (rows, bytes))))
+        except Exception as error:  # noqa: BLE001 - the parent raises it
+            _send_error(send, error)
+
+
+def _send_error(send: Callable[[int, Any], None], error: Exception) -> None:
+    """Send an exception; one that cannot be pickled as its text."""
+    if not isinstance(error, FieldslabError):
+        error.add_note("In a worker process:\n" + "".join(traceback.format_exception(error)))
+    try:
+        send(_ERROR, error)
+    except Exception as reason:  # noqa: BLE001 - pickling raises anything
+        send(_ERROR, RuntimeError(f"{type(error).__name__}: {error} (not pickled: {reason})"))
 
 
 def _exit_with_parent() -> None:
@@ -126,7 +220,3 @@ def _exit_with_parent() -> None:
     if parent is not None:
         wait([parent.sentinel])
         os._exit(1)
-
-
-def _write_shard(task: Task) -> Any:
-    return _work.write(task, lambda rows, bytes: _steps.put((rows, bytes)))

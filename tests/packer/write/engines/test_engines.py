@@ -1,5 +1,6 @@
 """What every engine must do. A new engine of fieldslab is tested here by its name alone."""
 
+import multiprocessing
 import os
 import subprocess
 import sys
@@ -16,6 +17,7 @@ import pyarrow.parquet as pq
 import pytest
 from tests.installed import install
 from tests.packer.packing import PYTHON, ROWS, SHARDS, content, listing, pack_shards, table
+from tests.packer.write.engines.dying import DyingTask, DyingWork
 from tests.packer.write.engines.waiting import pack_waiting
 
 from fieldslab.packer.options import parse_options
@@ -27,11 +29,18 @@ from fieldslab.packer.parts.plan_file import write_plan_file
 from fieldslab.packer.plan import Plan, make_plan
 from fieldslab.packer.source import find_source
 from fieldslab.packer.write.engines.engine import ENGINES, find_engine
+from fieldslab.packer.write.engines.processes import ProcessEngine
 from fieldslab.packer.write.pack import pack_plan
 from fieldslab.packer.write.prepare import prepare_shared_data
 from fieldslab.packer.write.result import PackResult
 from fieldslab.packer.write.stream import ShardWork, ignore_progress
-from fieldslab.schemas.errors import MissingLibrary, OutputError, SourceInconsistent, UsageError
+from fieldslab.schemas.errors import (
+    MissingLibrary,
+    OutputError,
+    SourceInconsistent,
+    SourceUnreadable,
+    UsageError,
+)
 from fieldslab.schemas.folder import get_partial_path
 
 
@@ -202,6 +211,14 @@ def test_a_killed_worker(engine: str, out: Path, tmp_path: Path) -> None:
     pack_waiting(tmp_path, tmp_path / "expected.slab", "here")
     assert content(out) == content(tmp_path / "expected.slab")
     assert listing(out.parent) == ["x.slab"]
+
+
+def test_a_worker_that_dies_as_it_starts() -> None:
+    """Where a worker dies before it has read its work, that is the same error; nobody waits."""
+    tasks = [DyingTask(3), DyingTask(4)]
+    with pytest.raises(SourceUnreadable, match="a worker process died while it packed shard 3"):
+        list(ProcessEngine(1).run(DyingWork(), tasks, ignore_progress))
+    assert not multiprocessing.active_children()
 
 
 # Engines of other packages
