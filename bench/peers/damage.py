@@ -8,8 +8,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 HOSTILE = (0, 1, 255, 2**16, 2**31 - 1, 2**31, 2**32 - 1, 2**40, 2**62, 2**63 - 1, 2**63, 2**64 - 1)
 """Numbers that overflow, are negative, or lie far behind the end of a file."""
 PAGE = 4096
@@ -126,7 +124,7 @@ def _seal_slab(slab: Path, changed: Path) -> None:
     """Compute the digests of a changed array anew, and the seal of the manifest."""
     from fieldslab.schemas import layout
     from fieldslab.schemas.arrays import HEADER, make_array_header
-    from fieldslab.schemas.digest import compute_root, digest_blocks
+    from fieldslab.schemas.digest import BLOCK_DIGESTS
     from fieldslab.schemas.folder import load_manifest
     from fieldslab.schemas.manifest import MANIFEST, Content
 
@@ -134,11 +132,13 @@ def _seal_slab(slab: Path, changed: Path) -> None:
     if changed.name != MANIFEST:
         manifest, shard = load_manifest(slab), int(changed.parent.name.removeprefix("shard-"))
         files = [changed.parent / file.name for file in layout.list_shard_files(manifest, shard)]
-        tables = [digest_blocks(memoryview(file.read_bytes())[HEADER:]) for file in files]
-        table = np.concatenate(tables).astype("<u8")
-        head = make_array_header(table.dtype, table.shape)
+        digest = BLOCK_DIGESTS[manifest.digest]
+        table = digest.join_tables(
+            digest.compute_blocks(memoryview(file.read_bytes())[HEADER:]) for file in files
+        )
+        head = make_array_header(*digest.describe_file(len(table)))
         (changed.parent / layout.DIGESTS).write_bytes(head + table.tobytes())
-        content["shards"][shard]["root"] = compute_root(table)
+        content["shards"][shard]["root"] = digest.compute_root(table)
     content.pop("sha256")
     kept = {key: content[key] for key in Content.__struct_fields__ if key in content}
     text = json.dumps(kept, sort_keys=True, ensure_ascii=False, separators=(",", ":"))

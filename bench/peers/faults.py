@@ -128,7 +128,8 @@ def run(names: list[str], cases: int, folder: Path) -> Iterator[tuple[str, dict[
                 count[reply["outcome"]] += 1
                 if count["hang"] == HANGS:
                     break
-                examples.setdefault(f"{kind}: {reply['outcome']}", reply["reason"])
+                reason = reply["reason"].replace(f"{folder}/", "")
+                examples.setdefault(f"{kind}: {reply['outcome']}", reason)
             say(f"{name}: {kind}: {dict(count)}")
         subject.child.close()
         examples = {key: text for key, text in examples.items() if text}

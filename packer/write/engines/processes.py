@@ -49,7 +49,7 @@ class ProcessEngine(Engine):
                 worker.begin(work, waiting.popleft())
             while busy := {worker.pipe: worker for worker in workers if worker.task}:
                 for pipe in wait(list(busy)):
-                    worker = busy[pipe]  # type: ignore[index]
+                    worker = busy[pipe]
                     kind, value = worker.receive()
                     if kind == _STEP:
                         progress(*value)
