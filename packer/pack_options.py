@@ -14,6 +14,7 @@ from fieldslab.schemas.optiontext import mark_option
 SOURCE, COLUMNS, IMAGES, TEXT, OUTPUT = "Source", "Columns", "Images", "Text as tokens", "Output"
 HDF5, LITDATA, CSV = "HDF5 sources", "LitData sources", "CSV sources"
 FOLDERS = "Image folders"
+NPY = "Numpy sources"
 TABLES = "Parquet, Arrow IPC and ORC sources"
 
 DEFAULT_INDEX = 8
@@ -61,7 +62,7 @@ class PackOptions(TypedDict, total=False):
             SOURCE,
             "KIND",
             "Kind of source, if the path does not tell: parquet, ipc, orc, csv, jsonl, hdf5, "
-            "litdata, webdataset or images.",
+            "npy, zarr, litdata, webdataset or images.",
         ),
     ]
     rows: Annotated[

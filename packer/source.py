@@ -179,6 +179,7 @@ SOURCES = Registry(
     "source",
     "fieldslab.sources",
     {
+        "zarr": "fieldslab.packer.sources.zarr.source:ZarrSource",
         "litdata": "fieldslab.packer.sources.litdata.source:LitDataOpener",
         "parquet": "fieldslab.packer.sources.parquet.source:ParquetSource",
         "ipc": "fieldslab.packer.sources.ipc.source:IpcSource",
@@ -189,6 +190,7 @@ SOURCES = Registry(
         "csv": "fieldslab.packer.sources.text.csv:CsvSource",
         "jsonl": "fieldslab.packer.sources.text.jsonl:JsonLinesSource",
         "webdataset": "fieldslab.packer.sources.webdataset:WebDatasetSource",
+        "npy": "fieldslab.packer.sources.npy.source:NpySource",
         "slab": "fieldslab.packer.sources.slab_source:SlabSource",
     },
     option="from_",

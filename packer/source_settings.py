@@ -1,9 +1,9 @@
 """Settings of kinds of sources: options of `fieldslab pack`, and `settings` in Python."""
 
-from typing import Annotated, TypedDict
+from typing import Annotated, Literal, TypedDict
 
 from fieldslab.packer.definition import Option
-from fieldslab.packer.pack_options import CSV, FOLDERS, HDF5, LITDATA, TABLES
+from fieldslab.packer.pack_options import CSV, FOLDERS, HDF5, LITDATA, NPY, TABLES
 
 
 class SourceSettings(TypedDict, total=False):
@@ -139,6 +139,15 @@ class SourceSettings(TypedDict, total=False):
             "missing: 'raise' stops, 'skip' leaves both out, 'keep' packs the first without "
             "annotations and leaves the second out. A warning counts them.",
             "raise",
+        ),
+    ]
+    npy_files: Annotated[
+        Literal["fields", "rows"] | None,
+        Option(
+            NPY,
+            "fields|rows",
+            "What .npy files of one folder are: 'fields' side by side, or 'rows' of one array, one "
+            "behind the other. The default is fields, and an error where their names are numbered.",
         ),
     ]
     key_password_file: Annotated[

@@ -32,6 +32,8 @@ _SETTINGS = {
     "raw",
     "delimiter",
     "unify",
+    "npy_files",
+    "table_version",
     "header",
     "rows_attr",
     "rows_axis",

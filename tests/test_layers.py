@@ -85,6 +85,7 @@ HEAVY: dict[str, set[str]] = {
     "obstore": {"schemas/stores/remote.py"},
     "botocore": {"schemas/stores/remote.py"},
     "huggingface_hub": {"schemas/stores/hub.py"},
+    "zarr": {"packer/sources/zarr/library.py"},
     "ray": {"packer/write/engines/ray.py"},
     "cryptography": {"schemas/signatures.py"},
     "nvidia": {"reader/decoders/nvimagecodec.py"},

@@ -31,8 +31,8 @@ def make_path_error(path: str) -> SourceUnreadable:
     return SourceUnreadable(
         "there is nothing at this path that fieldslab can pack",
         file=path,
-        expected="Parquet, Arrow IPC, CSV, JSON lines, HDF5 or image files, WebDataset tars, a "
-        "directory of them, or a LitData stream",
+        expected="Parquet, Arrow IPC, CSV, JSON lines, HDF5, numpy or image files, WebDataset "
+        "tars, a directory of them, Zarr, or a LitData stream",
         hint=f"Check the path; {mark_option('from_')} names the kind of source. From Python, "
         "`pack` also takes what Arrow can read: a table, a dataset, a stream of record batches.",
     )

@@ -208,6 +208,10 @@ class HDF5Source(Source):
             groups = join_rows(rows, batch_bytes) if len(pieces) > 1 else ([each] for each in rows)
             for group in groups:
                 yield self._make_batch(columns, group)
+        except SourceUnreadable:
+            for file in (scan.file, *scan.others):
+                file.check_unchanged()
+            raise
         finally:
             if pieces[-1].last:
                 opened.close()

@@ -1,0 +1,1 @@
+"""Files of numpy as a source."""

@@ -1,0 +1,277 @@
+"""Arrays in `.npy` files and `.npz` archives: their headers, and some rows of them."""
+
+import ast
+import os
+import tokenize
+import zipfile
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from lzma import LZMAError
+from math import prod
+from typing import IO, Any
+
+import numpy as np
+
+from fieldslab.packer.sources.array_source import WINDOW_BYTES, ArrayPart, StoredArray
+from fieldslab.packer.sources.local_file import LocalFile
+from fieldslab.schemas.errors import FieldslabError, make_unreadable_source_error
+from fieldslab.schemas.optiontext import mark_option
+
+MAGIC = b"\x93NUMPY"
+MOST_HEADER = 1 << 16
+"""Bytes of a header at most: it is text that is parsed."""
+_ERRORS = (
+    *(ValueError, OSError, EOFError, SyntaxError, TypeError, KeyError, RuntimeError),
+    *(NotImplementedError, zipfile.BadZipFile, zlib.error, LZMAError, tokenize.TokenError),
+    MemoryError,  # what a header of endless brackets raises
+)
+
+
+@dataclass(frozen=True)
+class Header:
+    """What an `.npy` says of its array; the values begin at byte `start`."""
+
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    fortran: bool
+    start: int
+
+    @property
+    def size(self) -> int:
+        """Bytes of the whole file."""
+        return self.start + prod(self.shape) * self.dtype.itemsize
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of a row."""
+        return prod(self.shape[1:]) * self.dtype.itemsize
+
+    @property
+    def columnwise(self) -> bool:
+        """Whether the values of a row lie apart from each other."""
+        return self.fortran and len(self.shape) > 1
+
+    def make_array(self, name: str) -> StoredArray:
+        """Make the array for a source."""
+        refusal = None
+        if self.dtype.hasobject:
+            refusal = (
+                "an array of Python objects is a pickle, which is never read",
+                f"Save it as an array of numbers or text; {mark_option('exclude', ['{}'])} "
+                "leaves it out.",
+            )
+        return StoredArray(name, self.shape, self.dtype, refusal=refusal)
+
+
+@dataclass(frozen=True)
+class NpyPart(ArrayPart):
+    """`.npy` files side by side."""
+
+    files: Mapping[str, tuple[LocalFile, Header]] = None  # type: ignore[assignment]
+
+    def read(self, names: Sequence[str], start: int, stop: int) -> dict[str, np.ndarray]:
+        """Read some rows. Raises SourceUnreadable, SourceChanged."""
+        arrays = {}
+        for name in names:
+            file, header = self.files[name]
+            with name_errors(file.path, file):
+                arrays[name] = _read_rows(file, header, start, stop)
+            file.check_unchanged()
+        return arrays
+
+
+@dataclass(frozen=True)
+class NpzPart(ArrayPart):
+    """The arrays of an `.npz`, which are read from their first row to their last."""
+
+    file: LocalFile = None  # type: ignore[assignment]
+
+    @cached_property
+    def _headers(self) -> dict[str, Header]:
+        return read_headers(self.file)
+
+    def read_pieces(
+        self, names: Sequence[str], start: int, stop: int
+    ) -> Iterator[dict[str, np.ndarray]]:
+        """Read some rows in pieces; what is read to its end is compared with its checksum."""
+        with name_errors(self.file.path, self.file), ExitStack() as stack:
+            rows = max(self._headers[name].shape[0] for name in names)
+            row_bytes = sum(self._headers[name].row_bytes for name in names)
+            step = max(1, WINDOW_BYTES // max(row_bytes, 1))
+            archive = stack.enter_context(zipfile.ZipFile(self.file.path))
+            members = {
+                name: _Member(stack.enter_context(archive.open(f"{name}.npy"))) for name in names
+            }
+            for member in members.values():
+                member.skip(start)
+            for first in range(start, stop, step):
+                count = min(step, stop - first)
+                piece = {name: member.read(count) for name, member in members.items()}
+                if first + count == rows:
+                    for member in members.values():
+                        member.finish()
+                yield piece
+        self.file.check_unchanged()
+
+
+class _Member:
+    """An array of an archive, read from its start to its end."""
+
+    def __init__(self, stream: IO[bytes]) -> None:
+        """Read the header."""
+        self._stream = stream
+        self._header = read_header(stream)
+        self._row = 0
+        self._whole: np.ndarray | None = None
+        if self._header.columnwise:
+            header = self._header
+            data = self._read_bytes(prod(header.shape) * header.dtype.itemsize)
+            self._whole = np.frombuffer(data, header.dtype).reshape(header.shape, order="F")
+
+    def skip(self, rows: int) -> None:
+        """Pass over some rows."""
+        step = max(1, WINDOW_BYTES // max(self._header.row_bytes, 1))
+        while self._row < rows:
+            self.read(min(step, rows - self._row))
+
+    def read(self, rows: int) -> np.ndarray:
+        """Read some rows."""
+        start, self._row = self._row, self._row + rows
+        if self._whole is not None:
+            return self._whole[start : self._row]
+        data = self._read_bytes(rows * self._header.row_bytes)
+        return np.frombuffer(data, self._header.dtype).reshape(rows, *self._header.shape[1:])
+
+    def finish(self) -> None:
+        """Read to the end, where the checksum is compared. Raises ValueError for further bytes."""
+        if self._stream.read(1):
+            raise ValueError("there are bytes behind the array")
+
+    def _read_bytes(self, size: int) -> bytes:
+        data = self._stream.read(size)
+        if len(data) < size:
+            raise ValueError("the array is cut off")
+        return data
+
+
+def open_npy(path: str) -> tuple[LocalFile, Header]:
+    """Read the header of a file. Raises SourceUnreadable where it is damaged, or cut off."""
+    file = LocalFile.from_path(path)
+    with name_errors(path), open(path, "rb") as stream:
+        header = read_header(stream)
+        if not header.dtype.hasobject and header.size != file.size:
+            raise ValueError(
+                f"its header says {header.size:,} bytes, and it has {file.size:,}"
+                if header.size > file.size
+                else f"there are {file.size - header.size:,} bytes behind the array"
+            )
+    return file, header
+
+
+def open_npz(path: str) -> NpzPart:
+    """Read the headers of all arrays of an archive. Raises SourceUnreadable."""
+    file = LocalFile.from_path(path)
+    headers = read_headers(file)
+    return NpzPart(
+        path,
+        {name: header.make_array(name) for name, header in headers.items()},
+        divided=False,
+        file=file,
+    )
+
+
+def read_headers(file: LocalFile) -> dict[str, Header]:
+    """Read the headers of the arrays of an archive, in their order. Raises SourceUnreadable."""
+    headers: dict[str, Header] = {}
+    with name_errors(file.path, file), zipfile.ZipFile(file.path) as archive:
+        for info in archive.infolist():
+            name, suffix = os.path.splitext(info.filename)
+            if info.is_dir():
+                continue
+            if suffix != ".npy":
+                raise ValueError(f"the member {info.filename} is no .npy")
+            if name in headers:
+                raise ValueError(f"there are two members {info.filename}")
+            with archive.open(info) as stream:
+                header = headers[name] = read_header(stream)
+            if not header.dtype.hasobject and header.size != info.file_size:
+                raise ValueError(
+                    f"{info.filename}: its header says {header.size:,} bytes, and it has "
+                    f"{info.file_size:,}"
+                )
+    return headers
+
+
+def read_header(stream: IO[bytes]) -> Header:
+    """Read the header of an `.npy`. Raises ValueError, SyntaxError."""
+    version = np.lib.format.read_magic(stream)
+    if version == (1, 0):
+        shape, fortran, dtype = np.lib.format.read_array_header_1_0(stream, MOST_HEADER)
+    elif version == (2, 0):
+        shape, fortran, dtype = np.lib.format.read_array_header_2_0(stream, MOST_HEADER)
+    elif version == (3, 0):
+        shape, fortran, dtype = _read_header_3(stream)
+    else:
+        raise ValueError(f"its version is {version}")
+    if any(length < 0 for length in shape):
+        raise ValueError(f"its shape is {shape}")
+    return Header(tuple(map(int, shape)), dtype, fortran, stream.tell())
+
+
+def _read_header_3(stream: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
+    """Read a header in UTF-8, for which numpy has no public function."""
+    size = int.from_bytes(stream.read(4), "little")
+    if size > MOST_HEADER:
+        raise ValueError(f"its header has {size:,} bytes")
+    header = ast.literal_eval(stream.read(size).decode())
+    if not isinstance(header, dict) or header.keys() != {"descr", "fortran_order", "shape"}:
+        raise ValueError("its header is none of numpy")
+    return header["shape"], header["fortran_order"], np.lib.format.descr_to_dtype(header["descr"])
+
+
+def _read_rows(file: LocalFile, header: Header, start: int, stop: int) -> np.ndarray:
+    """Read some rows of a file; no map, which a file that is cut off would turn into a crash."""
+    rows, inner = stop - start, header.shape[1:]
+    with open(file.path, "rb") as stream:
+        if not header.columnwise:
+            stream.seek(header.start + start * header.row_bytes)
+            flat = np.fromfile(stream, header.dtype, rows * prod(inner))
+            values = flat.reshape(rows, *inner) if len(flat) == rows * prod(inner) else None
+        else:
+            values = _read_columns(stream, header, start, stop)
+    if values is None:
+        raise ValueError("the file is cut off")
+    return values
+
+
+def _read_columns(stream: IO[bytes], header: Header, start: int, stop: int) -> np.ndarray | None:
+    """Read some rows whose values lie apart; None where the file ends before."""
+    inner, item = header.shape[1:], header.dtype.itemsize
+    lines = np.empty((prod(inner), stop - start), header.dtype)
+    for number, line in enumerate(lines):
+        stream.seek(header.start + (number * header.shape[0] + start) * item)
+        if stream.readinto(line.view(np.uint8)) != line.nbytes:  # type: ignore[attr-defined]
+            return None
+    return lines.reshape(*inner[::-1], stop - start).T
+
+
+@contextmanager
+def name_errors(path: str, planned: LocalFile | None = None) -> Iterator[None]:
+    """Turn what damaged files raise into SourceUnreadable, or SourceChanged if not as planned."""
+    try:
+        yield
+    except FieldslabError:
+        raise
+    except _ERRORS as error:
+        if planned is not None:
+            planned.check_unchanged()
+        text = " ".join(str(error).split()).rstrip(".")[:300] or type(error).__name__
+        raise make_unreadable_source_error(
+            error,
+            f"damaged or unreadable file of numpy: {text}",
+            file=path,
+            hint="Write or download the file again.",
+        ) from error

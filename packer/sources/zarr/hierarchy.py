@@ -1,0 +1,188 @@
+"""What lies in a Zarr hierarchy, by its metadata alone: arrays, their codecs, their files."""
+
+import os
+import zipfile
+import zlib
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from hashlib import sha256
+from typing import Any
+
+import msgspec
+
+from fieldslab.packer.sources.local_file import LocalFile
+from fieldslab.packer.sources.path_lookup import list_folder
+from fieldslab.schemas.errors import SourceUnreadable
+from fieldslab.schemas.optiontext import mark_option
+
+METADATA = ("zarr.json", ".zarray", ".zgroup")
+_CODECS = (
+    *("adler32", "crc32", "crc32c", "fletcher32", "jenkins_lookup3"),
+    *("blosc", "bz2", "gzip", "lz4", "lzma", "zlib", "zstd"),
+    *("astype", "bitround", "delta", "fixedscaleoffset", "packbits", "quantize", "shuffle"),
+    *("bytes", "sharding_indexed", "transpose", "vlen-utf8"),
+)
+"""Codecs whose values are numbers or text. Others may hold objects of Python."""
+
+
+@dataclass(frozen=True)
+class Node:
+    """An array: its path below the root, its metadata, and its attributes."""
+
+    path: str
+    version: int
+    metadata: Mapping[str, Any]
+    attributes: Mapping[str, Any]
+
+    @property
+    def dimensions(self) -> list[str] | None:
+        """The names of its axes, where all have one."""
+        names = self.metadata.get("dimension_names", self.attributes.get("_ARRAY_DIMENSIONS"))
+        named = isinstance(names, list) and all(isinstance(name, str) for name in names)
+        return names if named else None
+
+    @property
+    def ends_with_blosc(self) -> bool:
+        """Whether chunks begin with a header of blosc, which tells their size."""
+        if self.version == 2:
+            return (self.metadata.get("compressor") or {}).get("id") == "blosc"
+        last = (self.metadata.get("codecs") or [{}])[-1]
+        return isinstance(last, dict) and str(last.get("name")).endswith("blosc")
+
+    def find_refusal(self) -> tuple[str, str] | None:
+        """Find why it is not read: a codec or a dtype that may hold objects of Python."""
+        advice = f"{mark_option('exclude', ['{}'])} leaves it out."
+        names = list(_list_codecs(self.metadata))
+        for name in names:
+            if name.removeprefix("numcodecs.") not in _CODECS:
+                return f"the codec {name!r} is not read, it may hold objects of Python", advice
+        if (
+            self.version == 2
+            and "O" in str(self.metadata.get("dtype"))
+            and "vlen-utf8" not in names
+        ):
+            return "an array of Python objects is not read", advice
+        return None
+
+
+def _list_codecs(metadata: Any) -> Iterator[str]:
+    codecs = metadata.get("codecs") or []
+    codecs = [*codecs, *(metadata.get("index_codecs") or []), *(metadata.get("filters") or [])]
+    for codec in [*codecs, *([metadata["compressor"]] if metadata.get("compressor") else [])]:
+        name = codec if isinstance(codec, str) else codec.get("name", codec.get("id"))
+        yield str(name)
+        if isinstance(codec, dict):
+            yield from _list_codecs(codec.get("configuration") or {})
+
+
+@dataclass(frozen=True)
+class Hierarchy:
+    """A folder or a zip archive with Zarr in it, or an array alone, whose node has no path."""
+
+    path: str
+
+    @property
+    def is_zip(self) -> bool:
+        """Whether it is a zip archive."""
+        return os.path.isfile(self.path)
+
+    @cached_property
+    def nodes(self) -> list[Node]:
+        """All arrays, sorted by path. Raises SourceUnreadable where metadata is damaged."""
+        return [self._parse_array(path, name) for path, name in self._walk() if name != ".zgroup"]
+
+    @cached_property
+    def attributes(self) -> dict[str, Any]:
+        """The attributes of the root."""
+        if self.has("zarr.json"):
+            return dict(self._parse("zarr.json").get("attributes") or {})
+        return self._parse(".zattrs") if self.has(".zattrs") else {}
+
+    def has(self, name: str) -> bool:
+        """Return whether there is such a file."""
+        if self.is_zip:
+            return name in self._zip_names
+        return os.path.isfile(os.path.join(self.path, name))
+
+    def describe(self) -> list[dict[str, Any]]:
+        """Return the fingerprint: of each array the number, size and digest of its files."""
+        if self.is_zip:
+            return [LocalFile.from_path(self.path).describe()]
+        return [_describe_files(os.path.join(self.path, node.path)) for node in self.nodes]
+
+    @cached_property
+    def _zip_names(self) -> frozenset[str]:
+        with _name_zip_errors(self.path), zipfile.ZipFile(self.path) as archive:
+            return frozenset(archive.namelist())
+
+    def _walk(self, folder: str = "") -> Iterator[tuple[str, str]]:
+        """Yield path and kind of metadata of all arrays and groups of version 2."""
+        name = next((name for name in METADATA if self.has(os.path.join(folder, name))), None)
+        if name is None:
+            return
+        group = name == ".zgroup"
+        if name == "zarr.json":
+            kind = self._parse(os.path.join(folder, name)).get("node_type")
+            group = kind == "group"
+        if not group:
+            yield folder, name
+            return
+        for child in self._list_children(folder):
+            yield from self._walk(os.path.join(folder, child))
+
+    def _list_children(self, folder: str) -> list[str]:
+        if not self.is_zip:
+            entries = list_folder(os.path.join(self.path, folder))
+            return [entry.name for entry in entries if entry.is_dir()]
+        start = f"{folder}/" if folder else ""
+        below = (name[len(start) :] for name in self._zip_names if name.startswith(start))
+        return sorted({name.partition("/")[0] for name in below if "/" in name})
+
+    def _parse_array(self, path: str, name: str) -> Node:
+        metadata = self._parse(os.path.join(path, name))
+        if name == "zarr.json":
+            return Node(path, 3, metadata, metadata.get("attributes") or {})
+        attributes = os.path.join(path, ".zattrs")
+        return Node(path, 2, metadata, self._parse(attributes) if self.has(attributes) else {})
+
+    def _parse(self, name: str) -> dict[str, Any]:
+        file = os.path.join(self.path, name)
+        try:
+            if self.is_zip:
+                with _name_zip_errors(self.path), zipfile.ZipFile(self.path) as archive:
+                    data = archive.read(name)
+            else:
+                with open(file, "rb") as stream:
+                    data = stream.read()
+            return msgspec.json.decode(data.replace(b"NaN", b"null"), type=dict[str, Any])
+        except (OSError, ValueError) as error:
+            raise SourceUnreadable(f"damaged metadata of Zarr: {error}", file=file) from error
+
+
+@contextmanager
+def _name_zip_errors(path: str) -> Iterator[None]:
+    """Turn what damaged archives raise into SourceUnreadable."""
+    try:
+        yield
+    except (zipfile.BadZipFile, KeyError, NotImplementedError, RuntimeError, zlib.error) as error:
+        raise SourceUnreadable(f"damaged zip archive: {error}", file=path) from error
+
+
+def _describe_files(folder: str) -> dict[str, Any]:
+    """Return number and size of all files below a folder, and a digest of their names and times."""
+    digest, count, size = sha256(), 0, 0
+    for name, info in _list_files(folder, ""):
+        digest.update(f"{name} {info.st_size} {info.st_mtime_ns}\n".encode("utf-8", "replace"))
+        count, size = count + 1, size + info.st_size
+    return {"path": folder, "bytes": size, "files": count, "state": digest.hexdigest()[:32]}
+
+
+def _list_files(folder: str, name: str) -> Iterator[tuple[str, os.stat_result]]:
+    for entry in list_folder(os.path.join(folder, name)):
+        path = os.path.join(name, entry.name)
+        if entry.is_dir():
+            yield from _list_files(folder, path)
+        else:
+            yield path, entry.stat()

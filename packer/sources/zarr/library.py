@@ -1,0 +1,141 @@
+"""The one file that imports zarr: opened arrays, some rows of them, and where their chunks lie."""
+
+import os
+import warnings
+import zlib
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from itertools import product
+from lzma import LZMAError
+from typing import Any
+from zipfile import BadZipFile
+
+import numpy as np
+
+from fieldslab.packer.sources.zarr.hierarchy import Hierarchy, Node
+from fieldslab.schemas.errors import FieldslabError, SourceNeedsLibrary, SourceUnreadable
+
+_ERRORS = (
+    ArithmeticError,
+    AssertionError,
+    AttributeError,
+    EOFError,
+    LookupError,
+    MemoryError,
+    OSError,
+    RuntimeError,
+    TypeError,
+    ValueError,
+    BadZipFile,
+    LZMAError,
+    zlib.error,
+)
+"""What codecs raise on damaged chunks."""
+
+
+class OpenedArray:
+    """An array of a hierarchy, opened by zarr."""
+
+    def __init__(self, hierarchy: Hierarchy, node: Node) -> None:
+        """Open it. Raises SourceUnreadable, and SourceNeedsLibrary without zarr."""
+        self.where = os.path.join(hierarchy.path, node.path)
+        self._folder = None if hierarchy.is_zip else self.where
+        self._blosc = node.ends_with_blosc
+        with self._name_errors("metadata"), _require_zarr():
+            import zarr
+            from zarr.storage import LocalStore, ZipStore
+
+            store: Any
+            if hierarchy.is_zip:
+                store = ZipStore(hierarchy.path, mode="r")
+            else:
+                store = LocalStore(hierarchy.path, read_only=True)
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # about dtypes that are not in the standard
+                version: Any = node.version
+                self._array: Any = zarr.open_array(
+                    store, path=node.path, mode="r", zarr_format=version
+                )
+        self.shape = tuple(map(int, self._array.shape))
+        self.dtype = np.dtype(self._array.dtype)
+        stored = self._array.shards or self._array.chunks
+        self.chunks = tuple(int(length) for length in self._array.chunks)
+        self._stored = tuple(int(length) for length in stored)
+
+    def read(self, start: int, stop: int) -> np.ndarray:
+        """Read some rows. Raises SourceUnreadable, which names the chunk that is damaged."""
+        if self._blosc:
+            self._check_sizes(start, stop)
+        try:
+            return np.asarray(self._array[start:stop])
+        except _ERRORS:
+            for place in self._list_places(start, stop):
+                slices = tuple(
+                    slice(number * length, (number + 1) * length)
+                    for number, length in zip(place, self._stored, strict=True)
+                )
+                with self._name_errors(self._get_key(place)):
+                    self._array[slices]
+            with self._name_errors(f"rows {start}-{stop - 1}"):
+                raise
+            raise
+
+    def _check_sizes(self, start: int, stop: int) -> None:
+        """Raise for a chunk that is cut off: blosc may read beyond its end."""
+        for path, info in self.list_chunks(start, stop):
+            if info is None:
+                continue
+            with self._name_errors(os.path.relpath(path, self.where)):
+                with open(path, "rb") as file:
+                    size = int.from_bytes(file.read(16)[12:], "little")
+                if size != info.st_size:
+                    raise ValueError(f"it should have {size:,} bytes, and has {info.st_size:,}")
+
+    def list_chunks(self, start: int, stop: int) -> Iterator[tuple[str, os.stat_result | None]]:
+        """List the files of the chunks of some rows, None for those that are not there."""
+        if self._folder is None:
+            return
+        for place in self._list_places(start, stop):
+            path = os.path.join(self._folder, self._get_key(place))
+            try:
+                yield path, os.stat(path)
+            except OSError:
+                yield path, None
+
+    def count_missing(self) -> tuple[int, int]:
+        """Count the chunks that are not stored, and all of them."""
+        return self._array.nchunks - self._array.nchunks_initialized, self._array.nchunks
+
+    def _get_key(self, place: Sequence[int]) -> str:
+        return str(self._array.metadata.encode_chunk_key(tuple(place)))
+
+    def _list_places(self, start: int, stop: int) -> Iterator[tuple[int, ...]]:
+        first, *others = self._stored
+        counts = [
+            range(-(-size // length)) for size, length in zip(self.shape[1:], others, strict=True)
+        ]
+        yield from product(range(start // first, -(-stop // first)), *counts)
+
+    @contextmanager
+    def _name_errors(self, what: str) -> Iterator[None]:
+        try:
+            yield
+        except FieldslabError:
+            raise
+        except _ERRORS as error:
+            text = " ".join(str(error).split()).rstrip(".")[:300] or type(error).__name__
+            raise SourceUnreadable(
+                f"damaged or unreadable Zarr, {what}: {text}",
+                file=self.where,
+                hint="Write or download it again.",
+            ) from error
+
+
+@contextmanager
+def _require_zarr() -> Iterator[None]:
+    try:
+        yield
+    except ImportError as error:
+        raise SourceNeedsLibrary(
+            f"Zarr needs the library zarr: {error}", hint="pip install 'zarr>=3.0'"
+        ) from error

@@ -1,0 +1,185 @@
+"""Zarr of versions 2 and 3, in folders and zip archives: arrays are columns, axis 0 the rows."""
+
+import os
+import zipfile
+from collections.abc import Iterator, Sequence
+from hashlib import sha256
+from typing import Any
+
+import numpy as np
+
+from fieldslab.packer.sources.array_source import ArrayPart, ArraySource, StoredArray
+from fieldslab.packer.sources.local_file import LocalFile
+from fieldslab.packer.sources.path_lookup import NoFiles, check_readable, find_matches
+from fieldslab.packer.sources.zarr.hierarchy import METADATA, Hierarchy, Node
+from fieldslab.packer.sources.zarr.library import OpenedArray
+from fieldslab.schemas.errors import SourceChanged, SourceUnreadable
+
+_ZIP = ".zip"
+
+
+class ZarrSource(ArraySource):
+    """Arrays of one or many hierarchies."""
+
+    name = "zarr"
+    libraries = ("zarr", "numcodecs")
+
+    def __init__(self, paths: list[str]) -> None:
+        """Read the metadata of all arrays.
+
+        Raises
+        ------
+        SourceUnreadable
+            There is no Zarr, or its metadata is damaged.
+        SourceNeedsLibrary
+            The library zarr is not here.
+        """
+        self._hierarchies = [Hierarchy(each) for path in paths for each in _find_hierarchies(path)]
+        self._files = [
+            LocalFile.from_path(each.path) if each.is_zip else None for each in self._hierarchies
+        ]
+        self._fingerprint = [file for each in self._hierarchies for file in each.describe()]
+        self._opened: dict[tuple[int, str], OpenedArray] = {}
+        self._states: dict[tuple[int, str, int, int], bytes] = {}
+        parts = [self._make_part(number) for number in range(len(self._hierarchies))]
+        self.attributes = self._hierarchies[0].attributes
+        self.set_parts(parts)
+
+    @staticmethod
+    def accepts(paths: list[str]) -> bool:
+        """Return whether the first path is a folder or an archive with metadata of Zarr."""
+        try:
+            return bool(_find_hierarchies(paths[0]))
+        except (NoFiles, SourceUnreadable):
+            return False
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Pickle without open arrays: another process opens them again."""
+        return self.__dict__ | {"_opened": {}}
+
+    def check(self, columns: list[int]) -> None:
+        """Settle on these columns; warn of chunks that are not stored."""
+        super().check(columns)
+        wanted = self._list_wanted(columns)
+        warnings = []
+        for number, name in wanted:
+            opened = self._open(number, name)
+            missing, total = opened.count_missing()
+            if missing:
+                warnings.append(
+                    f"{opened.where}: {missing:,} of {total:,} chunks are not stored: their rows "
+                    "are the fill value"
+                )
+        self.warnings = warnings
+        self._states = {
+            (number, name, start, stop): self._compute_state(number, name, start, stop)
+            for number, start, stop in (unit.key for unit in self.units)
+            for other, name in wanted
+            if other == number
+        }
+
+    def read_arrays(
+        self, part: int, names: Sequence[str], start: int, stop: int
+    ) -> Iterator[dict[str, np.ndarray]]:
+        """Read rows of some arrays, in whole chunks where they fit."""
+        try:
+            yield {name: self._open(part, name).read(start, stop) for name in names}
+        except SourceUnreadable:
+            self._check_unchanged(part, names, start, stop)
+            raise
+        self._check_unchanged(part, names, start, stop)
+
+    def fingerprint(self) -> list[dict[str, Any]]:
+        """Return size and state of the files of each array; of an archive its size and time."""
+        return self._fingerprint
+
+    def _make_part(self, number: int) -> ArrayPart:
+        hierarchy = self._hierarchies[number]
+        nodes = [(node, _get_name(hierarchy, node)) for node in hierarchy.nodes]
+        return ArrayPart(
+            hierarchy.path, {name: self._describe_array(number, node, name) for node, name in nodes}
+        )
+
+    def _describe_array(self, number: int, node: Node, name: str) -> StoredArray:
+        attributes = {key: node.attributes[key] for key in node.attributes if key[:1] != "_"}
+        if node.dimensions:
+            attributes["dimensions"] = node.dimensions
+        refusal = node.find_refusal()
+        if refusal is not None:
+            shape = tuple(map(int, node.metadata.get("shape") or ()))
+            return StoredArray(name, shape, np.dtype("V1"), attributes, refusal=refusal)
+        opened = self._opened[number, name] = OpenedArray(self._hierarchies[number], node)
+        chunk_rows = opened.chunks[0] if opened.chunks else 1
+        return StoredArray(name, opened.shape, opened.dtype, attributes, chunk_rows)
+
+    def _open(self, number: int, name: str) -> OpenedArray:
+        if (number, name) not in self._opened:
+            hierarchy = self._hierarchies[number]
+            node = next(node for node in hierarchy.nodes if _get_name(hierarchy, node) == name)
+            self._opened[number, name] = OpenedArray(hierarchy, node)
+        return self._opened[number, name]
+
+    def _list_wanted(self, columns: list[int]) -> list[tuple[int, str]]:
+        names = [self.schema.names[column] for column in columns]
+        return list(
+            dict.fromkeys(
+                (number, part.columns[name].array)
+                for number, part in enumerate(self._parts)
+                for name in names
+            )
+        )
+
+    def _compute_state(self, number: int, name: str, start: int, stop: int) -> bytes:
+        digest = sha256()
+        for path, info in self._open(number, name).list_chunks(start, stop):
+            state = "" if info is None else f"{info.st_size} {info.st_mtime_ns}"
+            digest.update(f"{path} {state}\n".encode("utf-8", "replace"))
+        return digest.digest()[:16]
+
+    def _check_unchanged(self, number: int, names: Sequence[str], start: int, stop: int) -> None:
+        """Raise SourceChanged where files of these rows are not as they were planned."""
+        file = self._files[number]
+        if file is not None:
+            file.check_unchanged()
+        for name in names:
+            planned = self._states.get((number, name, start, stop))
+            if planned not in (None, self._compute_state(number, name, start, stop)):
+                raise SourceChanged(
+                    "files of the array changed while it was read",
+                    file=self._open(number, name).where,
+                    row=f"{start}-{stop - 1}",
+                    hint="Pack again when nothing writes to it.",
+                )
+
+
+def _get_name(hierarchy: Hierarchy, node: Node) -> str:
+    """Return the path of an array; of one without a group, the name of its folder."""
+    if node.path:
+        return node.path
+    name = os.path.basename(os.path.abspath(hierarchy.path)).removesuffix(_ZIP)
+    return name.removesuffix(".zarr") or "values"
+
+
+def _find_hierarchies(path: str) -> list[str]:
+    """Find what of a path or a glob is Zarr, sorted. Raises NoFiles where nothing is."""
+    check_readable(path)
+    paths = [path] if os.path.lexists(path) else sorted(find_matches(path))
+    found = [each for each in paths if _is_hierarchy(each)]
+    if not found or len(found) < len(paths):
+        wrong = next((each for each in paths if each not in found), path)
+        raise NoFiles(
+            "no Zarr group or array", file=wrong, expected=f"one of {', '.join(METADATA)} in it"
+        )
+    return found
+
+
+def _is_hierarchy(path: str) -> bool:
+    if os.path.isdir(path):
+        return any(os.path.isfile(os.path.join(path, name)) for name in METADATA)
+    if not path.lower().endswith(_ZIP) or not os.path.isfile(path):
+        return False
+    try:
+        with zipfile.ZipFile(path) as archive:
+            return any(name in archive.NameToInfo for name in METADATA)
+    except (OSError, zipfile.BadZipFile):
+        return False

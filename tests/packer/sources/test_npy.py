@@ -1,0 +1,177 @@
+"""Files of numpy as a source: values as `numpy.load` gives them, and what is refused."""
+
+import io
+import warnings
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from tests.naming import case
+from tests.packer.readback import Readback, difference
+
+import fieldslab.packer.sources.array_source as array_source
+import fieldslab.packer.sources.npy.npy_files as npy_files
+from fieldslab.packer import pack
+from fieldslab.schemas.errors import (
+    SourceInconsistent,
+    SourceUnreadable,
+    SourceUnsupported,
+    UsageError,
+)
+
+ROWS = 50
+RNG = np.random.default_rng(0)
+BITS = RNG.bytes(ROWS * 6 * 16)
+KINDS = ("i2", "i4", "i8", "u2", "u4", "u8", "f2", "f4", "f8", "c8", "c16")
+NUMBERS = [order + kind for kind in KINDS for order in "<>"]
+
+
+def make_array(dtype: str, shape: tuple[int, ...] = (ROWS, 2, 3)) -> np.ndarray:
+    """Any bits as values of a dtype."""
+    count = int(np.prod(shape))
+    return np.frombuffer(BITS, dtype, count).reshape(shape)
+
+
+def check_field(back: Readback, name: str, array: np.ndarray) -> None:
+    """A field has the values of an array, little-endian."""
+    assert difference(back.column(name), list(array.astype(array.dtype.newbyteorder("<")))) is None
+
+
+def test_numbers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every dtype of numbers keeps its bits, of rows and columns order, in files and archives."""
+    monkeypatch.setattr(array_source, "WINDOW_BYTES", 2000)
+    monkeypatch.setattr(npy_files, "WINDOW_BYTES", 3000)
+    arrays = {dtype[1:] + dtype[:1].replace("<", "l"): make_array(dtype) for dtype in NUMBERS}
+    arrays |= {name + "F": np.asfortranarray(array) for name, array in arrays.items()}
+    arrays |= {"bool": RNG.random(ROWS) < 0.5, "i1": make_array("i1", (ROWS,))}
+    (tmp_path / "raw").mkdir()
+    for name, array in arrays.items():
+        np.save(tmp_path / "raw" / f"{name}.npy", array)
+    save: Any = np.savez_compressed
+    save(tmp_path / "all.npz", **arrays)
+    pack(tmp_path / "raw", tmp_path / "slab", settings={"npy_files": "fields"})
+    pack(tmp_path / "all.npz", tmp_path / "other")
+    for out in ("slab", "other"):
+        back = Readback(tmp_path / out)
+        assert back.rows == ROWS
+        for name, array in arrays.items():
+            with case(out, name):
+                check_field(back, name, array)
+
+
+def test_text_times_and_members(tmp_path: Path) -> None:
+    """Text loses its padding, times of other units become seconds, members are fields."""
+    texts = ["", "ü 漢 🙂", "a" * 9] * 2
+    days = np.array(["2024-02-29", "NaT", "1816-03-30"] * 2)
+    members: Any = [("a", "<i2"), ("b", [("c", ">f4", (2,)), ("d", "U3")])]
+    table = np.zeros(6, members)
+    table["b"]["c"] = RNG.random((6, 2))
+    table["b"]["d"] = ["x", "", "yyy"] * 2
+    arrays = {
+        "text": np.array(texts),
+        "big": np.array(texts).astype(">U9"),
+        "bytes": np.array([text.encode() for text in texts]),
+        "days": days.astype("M8[D]"),
+        "ms": np.arange(6).astype("m8[ms]"),
+        "void": np.frombuffer(BITS, "V3", 6),
+        "漢": table,
+    }
+    save: Any = np.savez
+    save(tmp_path / "x.npz", **arrays)
+    pack(tmp_path / "x.npz", tmp_path / "slab")
+    back = Readback(tmp_path / "slab")
+    for name in ("text", "big", "bytes"):
+        assert back.column(name) == texts
+    assert back.values("days").tolist() == arrays["days"].astype("M8[s]").view("i8").tolist()
+    assert back.fields["days"]["logical"] == {"type": "timestamp", "unit": "s"}
+    assert back.values("ms").tolist() == list(range(6))
+    assert back.values("void").tobytes() == arrays["void"].tobytes()
+    check_field(back, "漢.b.c", table["b"]["c"])
+    assert back.column("漢.b.d") == table["b"]["d"].tolist()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # about version 3 of the header
+        np.save(tmp_path / "alone.npy", table.astype([("ä漢", "i2"), ("b", members[1][1])]))
+    pack(tmp_path / "alone.npy", tmp_path / "alone")
+    assert list(Readback(tmp_path / "alone").fields) == ["ä漢", "b.c", "b.d"]
+
+
+def test_several_files(tmp_path: Path) -> None:
+    """Folders and archives are rows behind each other; numbered names need a word of the user."""
+    for number in range(2):
+        (tmp_path / f"p{number}").mkdir()
+        np.save(tmp_path / f"p{number}" / "x.npy", np.arange(3) + 3 * number)
+        np.save(tmp_path / f"p{number}" / "y.npy", np.arange(3.0))
+        np.save(tmp_path / f"shard_{number}.npy", np.arange(3) + 3 * number)
+    pack(f"{tmp_path}/p*/*.npy", tmp_path / "slab")
+    assert Readback(tmp_path / "slab").values("x").tolist() == list(range(6))
+    assert sorted(Readback(tmp_path / "slab").fields) == ["x", "y"]
+    with pytest.raises(SourceInconsistent, match=r'npy_files.*"rows" or .*npy_files.*"fields"'):
+        pack(f"{tmp_path}/shard_*.npy", tmp_path / "slab", force=True)
+    pack(f"{tmp_path}/shard_*.npy", tmp_path / "rows", settings={"npy_files": "rows"})
+    assert Readback(tmp_path / "rows").values("shard").tolist() == list(range(6))
+    pack(f"{tmp_path}/shard_*.npy", tmp_path / "side", settings={"npy_files": "fields"})
+    assert list(Readback(tmp_path / "side").fields) == ["shard_0", "shard_1"]
+    np.save(tmp_path / "p1" / "y.npy", np.arange(3))
+    with pytest.raises(SourceInconsistent, match="y: float64 there, int64 here"):
+        pack(f"{tmp_path}/p*/*.npy", tmp_path / "slab", force=True)
+    with pytest.raises(UsageError, match="must be 'fields' or 'rows'"):
+        pack(f"{tmp_path}/p*/*.npy", tmp_path / "other", settings={"npy_files": "x"})
+    with pytest.raises(SourceUnreadable, match="belongs to a slab"):
+        pack(tmp_path / "slab", tmp_path / "copy", from_="npy")
+
+
+def test_refused(tmp_path: Path) -> None:
+    """Objects are never unpickled; what has no rows, or other lengths, is named with the option."""
+    objects = np.array([print, 1], object)
+    arrays = {"o": objects, "one": np.float64(3), "empty": np.empty((2, 0)), "x": np.arange(2)}
+    save: Any = np.savez
+    save(tmp_path / "x.npz", **arrays, days=np.arange(2).astype("M8[Y]"))
+    with pytest.raises(SourceUnsupported) as caught:
+        pack(tmp_path / "x.npz", tmp_path / "slab")
+    for text in ("field o", "never read", "field one", "no rows", "field empty", "field days"):
+        assert text in str(caught.value)
+    pack(tmp_path / "x.npz", tmp_path / "slab", fields="x")
+    assert list(Readback(tmp_path / "slab").fields) == ["x"]
+    np.save(tmp_path / "o.npy", objects)
+    with pytest.raises(SourceUnsupported, match="is a pickle, which is never read"):
+        pack(tmp_path / "o.npy", tmp_path / "other")
+    save(tmp_path / "y.npz", a=np.arange(3), b=np.arange(3), c=np.arange(4))
+    with pytest.raises(SourceInconsistent, match="3 rows, as a, b") as lengths:
+        pack(tmp_path / "y.npz", tmp_path / "other")
+    assert lengths.value.context["found"] == "c: 4"
+
+
+def test_damage(tmp_path: Path) -> None:
+    """Files that are cut off, have bytes behind, or other members are named with what is wrong."""
+    path = tmp_path / "x.npy"
+    np.save(path, np.arange(9))
+    whole = path.read_bytes()
+    flag = io.BytesIO()
+    np.save(flag, np.frombuffer(b"\1\0\2", bool))
+    for data, problem in (
+        (whole[:-1], "its header says 200 bytes, and it has 199"),
+        (whole + whole, "200 bytes behind the array"),
+        (whole[:40], "damaged or unreadable"),
+        (whole.replace(b"(9,)", b"(-9,)"), "its shape is"),
+        (whole[:6] + b"\7" + whole[7:], "version"),
+        (flag.getvalue(), "neither 0 nor 1"),
+        (b"", "damaged or unreadable"),
+    ):
+        path.write_bytes(data)
+        with case(problem), pytest.raises(SourceUnreadable, match=problem) as caught:
+            pack(path, tmp_path / "slab")
+        assert str(caught.value.context["file"]) == str(path)
+    archive = tmp_path / "y.npz"
+    np.savez(archive, x=np.arange(9))
+    with zipfile.ZipFile(archive, "a") as opened:
+        opened.writestr("notes.txt", "no array")
+    with pytest.raises(SourceUnreadable, match=r"the member notes.txt is no .npy"):
+        pack(archive, tmp_path / "slab")
+    np.savez(archive, x=np.arange(999))
+    changed = bytearray(archive.read_bytes())
+    changed[changed.index(b"\1\0\0\0\0\0\0\0\2") + 8] ^= 1
+    archive.write_bytes(changed)
+    with pytest.raises(SourceUnreadable, match="Bad CRC-32"):
+        pack(archive, tmp_path / "slab")

@@ -1,0 +1,139 @@
+"""Zarr as a source: values as zarr gives them, warnings, and what is refused."""
+
+import json
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import zarr
+from tests.naming import case
+from tests.packer.readback import Readback, difference
+
+import fieldslab.packer.sources.array_source as array_source
+from fieldslab.packer import pack
+from fieldslab.schemas.errors import (
+    SourceInconsistent,
+    SourceNotFound,
+    SourceUnreadable,
+    SourceUnsupported,
+)
+
+ROWS = 37
+
+
+@pytest.fixture(params=[2, 3])
+def version(request: pytest.FixtureRequest) -> int:
+    """A version of the format."""
+    return int(request.param)
+
+
+@pytest.fixture(autouse=True)
+def _quiet() -> Iterator[None]:
+    """Zarr warns of dtypes that are not in the standard of version 3."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
+
+
+def make_group(path: Path, version: int) -> Any:
+    """A group at a path."""
+    return zarr.open_group(path, mode="w", zarr_format=version)  # type: ignore[arg-type]
+
+
+def test_values(tmp_path: Path, version: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Dtypes, chunks, byte orders, nested groups and the order of axes keep every value."""
+    monkeypatch.setattr(array_source, "WINDOW_BYTES", 700)
+    rng = np.random.default_rng(0)
+    group = make_group(tmp_path / "x", version)
+    arrays: dict[str, Any] = {
+        name: rng.integers(0, 99, (ROWS, 3)).astype(name)
+        for name in ("i1", "i4", "u8", "f2", "f4", "f8", "c8", ">i4", ">f8")
+    }
+    arrays["deep/er/bool"] = rng.random(ROWS) < 0.5
+    arrays["image"] = rng.integers(0, 256, (ROWS, 4, 5, 3), np.uint8)
+    arrays["ms"] = np.arange(ROWS).astype("M8[ms]")
+    arrays["text"] = np.array([f"ü{row}" * (row % 3) for row in range(ROWS)])
+    for number, (name, array) in enumerate(arrays.items()):
+        chunks = (1 + 5 * number, *[max(1, length - 1) for length in array.shape[1:]])
+        group.create_array(name, data=array, chunks=chunks, order="F" if number % 2 else "C")
+    words = group.create_array("words", shape=(ROWS,), chunks=(8,), dtype=str)
+    words[:] = arrays["words"] = np.array([f"漢{row}" for row in range(ROWS)], dtype=object)
+    group["i4"].attrs["units"] = "m"
+    pack(tmp_path / "x", tmp_path / "slab")
+    back = Readback(tmp_path / "slab")
+    assert back.fields["i4"]["attributes"] == {"units": "m"}
+    assert set(back.fields) == set(arrays)
+    for name, array in arrays.items():
+        with case(name):
+            stored = group[name][:]
+            if name in ("text", "words"):
+                assert back.column(name) == [str(value) for value in stored]
+                continue
+            values = array.view("i8") if name == "ms" else stored
+            expected = list(values.astype(values.dtype.newbyteorder("<")))
+            assert difference(back.column(name), expected) is None
+    pack(tmp_path / "x" / "deep", tmp_path / "deep")
+    assert list(Readback(tmp_path / "deep").fields) == ["er/bool"]
+    pack(tmp_path / "x" / "i4", tmp_path / "one")
+    assert list(Readback(tmp_path / "one").fields) == ["i4"]
+
+
+def test_fill_values_shards_and_dimensions(tmp_path: Path) -> None:
+    """Chunks that are not stored are the fill value, with a warning; names of axes are kept."""
+    group = make_group(tmp_path / "x", 3)
+    array = group.create_array(
+        "x", shape=(40, 2), chunks=(5, 2), shards=(10, 2), dtype="f4", fill_value=7,
+        dimension_names=["time", "axis"],
+    )  # fmt: skip
+    array[:15] = 1
+    packed = pack(tmp_path / "x", tmp_path / "slab")
+    (warning,) = packed.warnings
+    assert "chunks are not stored: their rows are the fill value" in warning
+    back = Readback(tmp_path / "slab")
+    assert np.array_equal(back.values("x"), array[:])
+    assert back.fields["x"]["attributes"] == {"dimensions": ["time", "axis"]}
+    zarr.consolidate_metadata(tmp_path / "x")
+    pack(tmp_path / "x", tmp_path / "again")
+    assert np.array_equal(Readback(tmp_path / "again").values("x"), array[:])
+
+
+def test_refused(tmp_path: Path, version: int) -> None:
+    """Codecs that may hold objects are refused by name, as are other lengths and folders."""
+    group = make_group(tmp_path / "x", version)
+    group.create_array("x", data=np.arange(9), chunks=(4,))
+    group.create_array("y", data=np.arange(9), chunks=(4,))
+    group.create_array("lat", data=np.arange(3), chunks=(3,))
+    with pytest.raises(SourceInconsistent, match="9 rows, as x, y") as lengths:
+        pack(tmp_path / "x", tmp_path / "slab")
+    assert lengths.value.context["found"] == "lat: 3"
+    pack(tmp_path / "x", tmp_path / "slab", exclude="lat")
+    metadata = tmp_path / "x" / "x" / ("zarr.json" if version == 3 else ".zarray")
+    told = json.loads(metadata.read_text())
+    if version == 3:
+        told["codecs"].insert(0, {"name": "numcodecs.pickle", "configuration": {}})
+    else:
+        told["filters"] = [{"id": "pickle", "protocol": 5}]
+    metadata.write_text(json.dumps(told))
+    with pytest.raises(SourceUnsupported, match="pickle' is not read") as caught:
+        pack(tmp_path / "x", tmp_path / "other", exclude="lat")
+    assert caught.value.context["field"] == "x"
+    metadata.write_text("{")
+    with pytest.raises(SourceUnreadable, match="damaged metadata of Zarr") as damaged:
+        pack(tmp_path / "x", tmp_path / "other")
+    assert damaged.value.context["file"] == str(metadata)
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(SourceNotFound, match="no Zarr group or array"):
+        pack(tmp_path / "empty", tmp_path / "other", from_="zarr")
+
+
+def test_a_damaged_chunk_is_named(tmp_path: Path, version: int) -> None:
+    """The error says which chunk cannot be read, and what the library said."""
+    group = make_group(tmp_path / "x", version)
+    group.create_array("x", data=np.arange(90), chunks=(10,))
+    chunk = tmp_path / "x" / "x" / ("c/4" if version == 3 else "4")
+    chunk.write_bytes(chunk.read_bytes()[:-9])
+    with pytest.raises(SourceUnreadable, match=rf"Zarr, {chunk.relative_to(tmp_path / 'x/x')}: "):
+        pack(tmp_path / "x", tmp_path / "slab")
