@@ -1,34 +1,48 @@
-"""Members of tar files, read once from front to back; damage is named with its offset.
-
-`tarfile` takes a damaged header for the end of a tar, and a tar that was cut off between two
-members for a whole one. Here, a tar ends with a block of zeros, and there is nothing behind it.
-"""
+"""Members of tar files, read from front to back; damage is named with its offset."""
 
 import gzip
+import os
 import re
-import struct
-import tarfile
 import zlib
-from collections.abc import Iterator
+from array import array
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, NamedTuple
 
+from fieldslab.packer.sources.local_file import LocalFile
 from fieldslab.packer.sources.table_files import AnyFile
+from fieldslab.packer.sources.tar_headers import BadTar, ForwardReader, TarMember, list_members
 from fieldslab.schemas.errors import FieldslabError, SourceUnreadable, make_unreadable_source_error
 
 MOST_BYTES = 1 << 31
 """A member of so many bytes is an error: compressed tars may be bombs."""
 
-_NAME = re.compile(r"((?:.*/)?[^./]+)\.([^/]+)")
-_META = re.compile(r"(?:.*/)?__[^/]*__")
+_WINDOW = 1 << 22
+"""Bytes that are read at a time where data is read, and not only headers."""
+_HEADERS = 1 << 13
+_NAME = re.compile(r"((?:.*/)?[^./]+)\.([^/]+)", re.DOTALL)
+_META = re.compile(r"(?:.*/)?__[^/]*__", re.DOTALL)
 
 
 class Member(NamedTuple):
-    """A member of a sample: its place in the tar, and what its name says."""
+    """A member of a sample: its place in the tar, and what its name says.
 
-    info: tarfile.TarInfo
+    `offset` is where its header is, `data` where its `size` bytes are. An index does not keep the
+    `name`.
+    """
+
     key: str
     extension: str
+    offset: int
+    data: int
+    size: int
+    name: str = ""
+
+    @property
+    def shown(self) -> str:
+        """The name, for people."""
+        return self.name or f"{self.key}.{self.extension}"
 
 
 class PassedOver(NamedTuple):
@@ -38,18 +52,66 @@ class PassedOver(NamedTuple):
     why: str
 
 
+class TarIndex:
+    """Where the members of a tar are, some 25 bytes each, so that headers are parsed once.
+
+    It is not pickled: another process parses headers again.
+    """
+
+    def __init__(self) -> None:
+        """Start with no members."""
+        self.keys: list[str] = []
+        self.extensions: list[str] = []
+        self._codes: dict[str, int] = {}
+        self._starts = array("q")
+        self._members = array("q")
+        self._extensions = array("i")
+
+    def __len__(self) -> int:
+        return len(self._extensions)
+
+    def __reduce__(self) -> Any:
+        return (type(None), ())
+
+    def append(self, sample: list[Member]) -> None:
+        """Append a sample."""
+        self.keys.append(sample[0].key)
+        self._starts.append(len(self))
+        for member in sample:
+            code = self._codes.setdefault(member.extension, len(self._codes))
+            self._members.extend((member.offset, member.data, member.size))
+            self._extensions.append(code)
+
+    def list_samples(self) -> Iterator[list[Member]]:
+        """List the members of each sample."""
+        names = list(self._codes)
+        stops = [*self._starts[1:], len(self)] if self.keys else []
+        for key, start, stop in zip(self.keys, self._starts, stops, strict=True):
+            places = self._members[3 * start : 3 * stop]
+            yield [
+                Member(key, names[code], offset, data, size)
+                for code, offset, data, size in zip(
+                    self._extensions[start:stop],
+                    places[::3],
+                    places[1::3],
+                    places[2::3],
+                    strict=True,
+                )
+            ]
+
+
 class Tar:
     """A tar that is open for one pass."""
 
-    def __init__(self, path: str, stream: Any, size: int | None) -> None:
-        """Read the first header. `size` is that of the file; None where it is compressed."""
-        self.path, self._stream, self._size = path, stream, size
-        self.offset = 0
-        """Where the member begins that is read now."""
+    def __init__(self, path: str, reader: ForwardReader, size: int | None) -> None:
+        """Begin in front of the first header.
+
+        `size` is None where the file is compressed: then members are read as they are listed, and
+        held until the next sample, as nothing can be read twice.
+        """
+        self.path, self._reader, self._size = path, reader, size
         self.passed: list[PassedOver] = []
-        self._tar = tarfile.TarFile(
-            path, "r", stream, tarinfo=_StrictInfo, encoding="utf-8", errors="strict"
-        )
+        self._held: dict[int, memoryview] = {}
 
     def list_samples(self) -> Iterator[list[Member]]:
         """List the members of each sample; members are read before the next sample is asked for.
@@ -62,103 +124,160 @@ class Tar:
             if sample and member.key != sample[0].key:
                 keys.add(hash(sample[0].key))
                 yield sample
+                for done in sample:
+                    self._held.pop(done.data, None)
                 sample = []
             if not sample and hash(member.key) in keys:
                 raise SourceUnreadable(
                     "the members of a sample are not side by side",
-                    file=f"{self.path} byte {member.info.offset}",
-                    found=member.info.name,
+                    file=f"{self.path} byte {member.offset}",
+                    found=member.shown,
                     hint="Write the tar again with its members sorted by name.",
                 )
             if any(member.extension == other.extension for other in sample):
                 raise SourceUnreadable(
                     "two members of a sample have one extension",
-                    file=f"{self.path} byte {member.info.offset}",
-                    found=member.info.name,
+                    file=f"{self.path} byte {member.offset}",
+                    found=member.shown,
                     hint="Upper and lower case are the same. Write the tar again.",
                 )
             sample.append(member)
         if sample:
             yield sample
 
-    def read(self, member: Member, size: int | None = None) -> bytes:
-        """Read a member, or its first bytes."""
-        self.offset = member.info.offset
-        file = self._tar.extractfile(member.info)
-        assert file is not None  # links and folders are passed over
-        data = file.read() if size is None else file.read(size)
-        if len(data) < min(member.info.size, member.info.size if size is None else size):
-            raise tarfile.ReadError("unexpected end of data")
+    def read(self, member: Member, size: int | None = None) -> memoryview:
+        """Read a member, or its first bytes. Raises BadTar."""
+        size = member.size if size is None else min(size, member.size)
+        if member.data in self._held:
+            return self._held[member.data][:size]
+        data = self._reader.read(member.data, size)
+        if len(data) < size:
+            raise BadTar("unexpected end of data", member.offset)
         return data
 
     def _list_members(self) -> Iterator[Member]:
-        while True:
-            self.offset = self._tar.offset
-            info = self._tar.next()
-            if info is None:
-                self._check_end()
-                return
-            self._tar.members = []  # type: ignore[attr-defined]  # a tar may have millions
-            self.offset = info.offset
-            if info.isdir():
+        for member in list_members(self._reader, self._size):
+            if member.is_folder:
                 continue
-            if not info.isreg():
-                self.passed.append(PassedOver(info.name, "no plain file"))
+            if not member.is_file:
+                self.passed.append(PassedOver(member.name, "no plain file"))
                 continue
-            match = _NAME.fullmatch(info.name)
-            if match is None or _META.fullmatch(info.name):
-                self.passed.append(PassedOver(info.name, "no name with an extension"))
+            match = _NAME.fullmatch(member.name)
+            if match is None or _META.fullmatch(member.name):
+                self.passed.append(PassedOver(member.name, "no name with an extension"))
                 continue
-            stored = 0 if info.issparse() else info.size
-            if self._size is not None and info.offset_data + stored > self._size:
-                raise tarfile.ReadError("unexpected end of data")
-            if info.size >= MOST_BYTES:
-                raise tarfile.ReadError(f"a member of {info.size:,} bytes is too large")
-            yield Member(info, match[1], match[2].lower())
-
-    def _check_end(self) -> None:
-        while block := self._stream.read(1 << 20):
-            if block.strip(b"\0"):
-                raise tarfile.ReadError("there is data behind the end of the tar")
+            check_size(member)
+            place = member.offset, member.data, member.size
+            part = Member(match[1], match[2].lower(), *place, member.name)
+            if self._size is None:
+                self._held[member.data] = self.read(part)
+            yield part
 
 
-class _StrictInfo(tarfile.TarInfo):
-    """A header whose damage is not taken for the end of the tar."""
+def check_size(member: TarMember) -> None:
+    """Raise BadTar for a member that is too large."""
+    if member.size >= MOST_BYTES:
+        raise BadTar(f"a member of {member.size:,} bytes is too large", member.offset)
 
-    @classmethod
-    def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> "_StrictInfo":
+
+class _FileReader:
+    """Reads a file by `read_at(size, offset)`, a window at a time."""
+
+    def __init__(self, read_at: Callable[[int, int], bytes], window: int) -> None:
+        self._read_at, self._window = read_at, window
+        self._start, self._data = 0, memoryview(b"")
+
+    def read(self, offset: int, size: int) -> memoryview:
+        """Read bytes, fewer at the end of the file."""
+        start = offset - self._start
+        if not 0 <= start <= len(self._data) - size:
+            wanted = max(size, self._window)
+            pieces = [self._read_at(wanted, offset)]
+            while pieces[-1] and sum(map(len, pieces)) < size:
+                done = sum(map(len, pieces))
+                pieces.append(self._read_at(wanted - done, offset + done))
+            data = pieces[0] if len(pieces) == 1 else b"".join(pieces)
+            self._start, self._data, start = offset, memoryview(data), 0
+        return self._data[start : start + size]
+
+
+class _StreamReader:
+    """Reads a stream that only goes forward."""
+
+    def __init__(self, stream: Any) -> None:
+        self._stream = stream
+        self._start, self._data = 0, memoryview(b"")
+
+    def read(self, offset: int, size: int) -> memoryview:
+        """Read bytes, fewer at the end of the stream; nothing in front of the last offset."""
+        while self._start + len(self._data) < offset:
+            self._start += len(self._data)
+            data = self._load(min(offset - self._start, _WINDOW))
+            self._data = memoryview(data)
+            if not data:
+                return self._data
+        start = offset - self._start
+        if len(self._data) - start < size:
+            pieces = [bytes(self._data[start:])]
+            missing = size - len(pieces[0])
+            while missing > 0 and (data := self._load(max(missing, _HEADERS))):
+                pieces.append(data)
+                missing -= len(data)
+            self._start, self._data, start = offset, memoryview(b"".join(pieces)), 0
+        return self._data[start : start + size]
+
+    def _load(self, size: int) -> bytes:
         try:
-            return super().frombuf(buf, encoding, errors)
-        except tarfile.EOFHeaderError:  # type: ignore[attr-defined]
-            raise
-        except tarfile.HeaderError as error:
-            missing = len(buf) < tarfile.BLOCKSIZE
-            text = "the end of the tar is missing" if missing else str(error)
-            raise tarfile.ReadError(text) from error
+            return bytes(self._stream.read(size))
+        except (zlib.error, EOFError, gzip.BadGzipFile) as error:
+            raise BadTar(str(error), self._start + len(self._data)) from error
 
 
 @contextmanager
-def open_tar(file: AnyFile) -> Iterator[Tar]:
-    """Open a tar for a `with` block. Raises SourceUnreadable with the offset of what is damaged."""
-    path, tar = file.path, None
+def name_tar_errors(path: str) -> Iterator[None]:
+    """Turn what is raised on bad tars into SourceUnreadable, with the offset of what is damaged."""
     try:
-        opened = file.open()
-        with open(opened, "rb") if isinstance(opened, str) else opened as stream:
-            if path.lower().endswith(".tar"):
-                tar = Tar(path, stream, file.size)
-                yield tar
-            else:
-                with gzip.GzipFile(fileobj=stream) as text:
-                    tar = Tar(path, text, None)
-                    yield tar
+        yield
     except FieldslabError:
         raise
-    except (tarfile.TarError, zlib.error, EOFError, OSError, ValueError, struct.error) as error:
-        offset = 0 if tar is None else tar.offset
+    except (BadTar, OSError) as error:
         problem = " ".join(str(error).split()).rstrip(".")
+        place = f"{path} byte {error.offset}" if isinstance(error, BadTar) else path
         raise make_unreadable_source_error(
             error,
             f"damaged or unreadable tar: {problem}",
-            file=path if isinstance(error, OSError) and error.errno else f"{path} byte {offset}",
+            file=place,
             hint="Write or download the file again.",
         ) from error
+
+
+@contextmanager
+def open_tar(file: AnyFile, *, headers: bool = False) -> Iterator[Tar]:
+    """Open a tar for a `with` block, to read all of it or `headers` alone.
+
+    Raises SourceUnreadable with the offset of what is damaged.
+    """
+    path = file.path
+    with name_tar_errors(path):
+        window = _HEADERS if headers else _WINDOW
+        compressed = not path.lower().endswith(".tar")
+        if isinstance(file, LocalFile) and not compressed:
+            descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            try:
+                read_at = partial(os.pread, descriptor)
+                yield Tar(path, _FileReader(read_at, window), file.size)
+            finally:
+                os.close(descriptor)
+            return
+        opened = file.open()
+        with open(opened, "rb") if isinstance(opened, str) else opened as stream:
+            if compressed:
+                with gzip.GzipFile(fileobj=stream) as text:
+                    yield Tar(path, _StreamReader(text), None)
+                return
+
+            def read_there(size: int, offset: int) -> bytes:
+                stream.seek(offset)
+                return bytes(stream.read(size))
+
+            yield Tar(path, _FileReader(read_there, window), file.size)

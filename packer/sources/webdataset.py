@@ -1,14 +1,12 @@
 """WebDataset: samples in tar files; members with one key are a row, their extensions its fields."""
 
-import io
 import os
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 
 from fieldslab.packer.column_names import match_names
@@ -18,25 +16,32 @@ from fieldslab.packer.sources.remote_file import RemoteFile
 from fieldslab.packer.sources.remote_lookup import is_remote_source
 from fieldslab.packer.sources.table_files import AnyFile, TableFile
 from fieldslab.packer.sources.table_source import TableSource
-from fieldslab.packer.sources.tar_members import Member, Tar, open_tar
+from fieldslab.packer.sources.tar_members import Member, Tar, TarIndex, open_tar
+from fieldslab.packer.sources.webdataset_values import (
+    BYTES,
+    INTEGER,
+    KEY,
+    PICKLED,
+    TEXT,
+    choose_type,
+    find_type,
+    get_kind,
+    make_array,
+)
 from fieldslab.schemas.errors import SourceUnreadable, UsageError
 from fieldslab.schemas.optiontext import mark_option
 
-KEY = "__key__"
 _SAMPLES = 64
 """Of tars in stores, so many samples tell the extensions; files on disks are scanned."""
 _HEAD = 1 << 20
-_INTEGERS = ("cls", "cls2", "class", "count", "index", "inx", "id")
-_TEXTS = ("txt", "text", "transcript")
-_PICKLED = ("pkl", "pickle", "pyd", "pth", "pt", "dill")
 _REFUSED = (
     "pickled members may run code when they are read",
     f"{mark_option('exclude', ['{0}'])} leaves them out, and "
     f"{mark_option('cast', 'binary', column='{0}')} keeps their bytes.",
 )
-_BYTES, _TEXT, _INTEGER = pa.large_binary(), pa.large_string(), pa.int64()
-_JSON = pa.json_(pa.large_string())
 _MOST_NAMES = 100_000
+_MOST_INDEXED = 4_000_000
+"""Members of all tars whose places are kept, some 25 bytes each; others are looked for again."""
 
 
 @dataclass(frozen=True)
@@ -47,6 +52,7 @@ class TarFile(TableFile):
     rows: int | None = None
     extensions: dict[str, tuple[int, pa.DataType]] = field(default_factory=dict)
     passed: dict[str, tuple[int, str]] = field(default_factory=dict)
+    index: TarIndex | None = None
 
     @property
     def columns(self) -> dict[str, int]:
@@ -79,6 +85,7 @@ class WebDatasetSource(TableSource):
         """Scan the headers of local tars; of those in stores, read the first samples."""
         self.types: dict[str, pa.DataType] = {}
         self._casts: set[str] = set()
+        self._indexed = 0
         paths = [one for path in paths for one in expand_braces(path)]
         super().__init__(paths, storage_options=storage_options, summary=summary)
         if "extensions" not in self._known:
@@ -96,7 +103,11 @@ class WebDatasetSource(TableSource):
     def open_table(self, file: AnyFile) -> TarFile:
         """Scan the headers of a tar."""
         table = TarFile(file, pa.schema([]), {}, self.types)
-        return table if self._summarized else _scan(table)
+        if self._summarized:
+            return table
+        table = _scan(table, keep=self._indexed < _MOST_INDEXED)
+        self._indexed += 0 if table.index is None else len(table.index)
+        return table
 
     def apply_casts(self, casts: Mapping[str, str]) -> None:
         """Read what is cast as `casts` need it. An extension of no sample becomes a column."""
@@ -106,7 +117,7 @@ class WebDatasetSource(TableSource):
                 names = [pattern]
             for name in names:
                 if name != KEY:
-                    self.types[name] = _choose_type(self.types.get(name, _BYTES), target)
+                    self.types[name] = choose_type(self.types.get(name, BYTES), target)
                     self._casts.add(name)
         self._set_schema()
 
@@ -134,60 +145,86 @@ class WebDatasetSource(TableSource):
             table.file.fetch([(0, table.file.size)]) as fetched,
             open_tar(fetched) as tar,
         ):
-            rows: list[dict[str, Any]] = []
+            samples = tar.list_samples() if table.index is None else table.index.list_samples()
+            members: dict[str, list[Member | None]] = {name: [] for name in names}
+            values: dict[str, list[memoryview | None]] = {name: [] for name in names}
+            keys: list[str] = []
             size = 0
-            for sample in tar.list_samples():
-                row: dict[str, Any] = {KEY: sample[0].key}
+            for sample in samples:
+                for name in names:
+                    members[name].append(None)
+                    values[name].append(None)
                 for member in sample:
-                    if member.extension in names:
-                        row[member.extension] = self._read_value(tar, member)
-                        size += member.info.size
+                    if member.extension in values and member.extension != KEY:
+                        members[member.extension][-1] = member
+                        values[member.extension][-1] = tar.read(member)
+                        size += member.size
                     elif whole:
                         raise self._make_new_error(tar, member)
-                rows.append(row)
+                keys.append(sample[0].key)
                 size += 64
                 if size >= batch_bytes:
-                    yield self._make_batch(rows, names)
-                    rows, size = [], 0
                     table.file.check_unchanged()
+                    yield self._make_batch(tar, keys, members, values)
+                    members = {name: [] for name in names}
+                    values = {name: [] for name in names}
+                    keys, size = [], 0
             table.file.check_unchanged()
-            if rows:
-                yield self._make_batch(rows, names)
+            if keys:
+                yield self._make_batch(tar, keys, members, values)
 
-    def _read_value(self, tar: Tar, member: Member) -> Any:
-        kind, data = self.types[member.extension], tar.read(member)
-        try:
-            if kind == _INTEGER:
-                return _parse_integer(data)
-            if kind == pa.float64():
-                return float(data)
-            if kind in (_TEXT, _JSON):
-                return data.decode()
-            return data if kind == _BYTES else _read_array(data, kind)
-        except ValueError as error:
-            advice = "binary" if kind != _INTEGER else "text"
-            raise SourceUnreadable(
-                "a member does not fit the type of its extension",
-                file=f"{tar.path} byte {member.info.offset}",
-                field=member.extension,
-                expected=str(kind),
-                found=f"{member.info.name}: {data[:40]!r}",
-                hint=f"{mark_option('cast', advice, column=member.extension)} reads all of them "
-                f"as {advice}.",
-            ) from error
+    def _make_batch(
+        self,
+        tar: Tar,
+        keys: list[str],
+        members: dict[str, list[Member | None]],
+        values: dict[str, list[memoryview | None]],
+    ) -> pa.RecordBatch:
+        if not values:
+            return pa.RecordBatch.from_arrays([pa.nulls(len(keys))], ["rows"])
+        arrays = []
+        for name, column in values.items():
+            try:
+                kind = self.types[name]
+                arrays.append(pa.array(keys, TEXT) if name == KEY else make_array(column, kind))
+            except ValueError as error:
+                raise self._make_misfit_error(tar, name, members[name], column) from error
+        return pa.RecordBatch.from_arrays(arrays, list(values))
 
-    def _make_batch(self, rows: list[dict[str, Any]], names: list[str]) -> pa.RecordBatch:
-        if not names:
-            return pa.RecordBatch.from_arrays([pa.nulls(len(rows))], ["rows"])
-        arrays = [_make_array([row.get(name) for row in rows], self.types[name]) for name in names]
-        return pa.RecordBatch.from_arrays(arrays, names)
+    def _make_misfit_error(
+        self,
+        tar: Tar,
+        name: str,
+        members: list[Member | None],
+        values: list[memoryview | None],
+    ) -> SourceUnreadable:
+        """Make the error for the first member that does not fit the type of its extension."""
+        kind = self.types[name]
+        place, text = tar.path, ""
+        for member, value in zip(members, values, strict=True):
+            try:
+                make_array([value], kind)
+            except ValueError:
+                if member is not None and value is not None:
+                    place = f"{tar.path} byte {member.offset}"
+                    text = f"{member.shown}: {bytes(value[:40])!r}"
+                break
+        advice = "binary" if kind != INTEGER else "text"
+        return SourceUnreadable(
+            "a member does not fit the type of its extension",
+            file=place,
+            field=name,
+            expected=str(kind),
+            found=text,
+            hint=f"{mark_option('cast', advice, column=name)} reads all of them as {advice}.",
+        )
 
     def _make_new_error(self, tar: Tar, member: Member) -> SourceUnreadable:
         return SourceUnreadable(
             "no sample that was looked at has this extension",
-            file=f"{tar.path} byte {member.info.offset}",
+            file=f"{tar.path} byte {member.offset}",
             field=member.extension,
-            found=member.info.name,
+            found=member.shown,
             hint=f"{mark_option('cast', 'binary', column=member.extension)} makes it a column, "
             f"{mark_option('fields')} names those to read.",
         )
@@ -201,7 +238,7 @@ class WebDatasetSource(TableSource):
         for index, name in enumerate(self.types):
             if name in self._casts or name == KEY:
                 continue
-            if _get_kind(name) in _PICKLED or self.types[name] == pa.null():
+            if get_kind(name) in PICKLED or self.types[name] == pa.null():
                 hints[index] = ColumnHint(why="pickled", refusal=_REFUSED)
             elif is_image(f".{name}"):
                 hints[index] = ColumnHint(why="images", image=True)
@@ -233,117 +270,36 @@ def expand_braces(path: str) -> list[str]:
     return paths
 
 
-def _scan(table: TarFile) -> TarFile:
-    """Count the samples of a tar and their extensions; of an object, those of its first samples."""
+def _scan(table: TarFile, *, keep: bool) -> TarFile:
+    """Count the samples of a tar and their extensions; of an object, those of its first samples.
+
+    Where that is a plain file, and if `keep`, the places of members are kept.
+    """
     rows = 0
     extensions: dict[str, tuple[int, pa.DataType]] = {}
     passed: dict[str, tuple[int, str]] = {}
     remote = isinstance(table.file, RemoteFile)
     head = [(0, min(_HEAD, table.file.size))] if remote else []
+    index = TarIndex() if keep and not remote and table.path.lower().endswith(".tar") else None
     with (
         table.refuse_changed(),
         table.file.fetch(head) as fetched,
-        open_tar(fetched) as tar,
+        open_tar(fetched, headers=True) as tar,
     ):
         for sample in islice(tar.list_samples(), _SAMPLES if remote else None):
             rows += 1
+            if index is not None:
+                index.append(sample)
             for member in sample:
                 count, kind = extensions.get(member.extension, (0, None))
                 if kind is None:
-                    kind = _find_type(tar, member)
+                    kind = find_type(tar, member)
                 extensions[member.extension] = count + 1, kind
         for name, why in tar.passed:
             count, first = passed.get(why, (0, name))
             passed[why] = count + 1, first
     count_rows = None if remote else rows
-    return TarFile(
-        table.file, table.schema, table.partition, table.types, count_rows, extensions, passed
-    )
-
-
-def _find_type(tar: Tar, member: Member) -> pa.DataType:
-    """Find the type of an extension, by its last part; null for arrays of Python objects."""
-    kind = _get_kind(member.extension)
-    if kind in _INTEGERS:
-        return _INTEGER
-    if kind in _TEXTS:
-        return _TEXT
-    if kind in ("json", "jsn"):
-        return _JSON
-    if kind != "npy":
-        return _BYTES
-    header = _read_header(tar.read(member, 1 << 16))
-    if header is None:
-        return _BYTES
-    shape, dtype = header
-    if dtype.hasobject:
-        return pa.null()
-    if dtype.kind not in "iuf" or dtype.itemsize > 8 or 0 in shape:
-        return _BYTES
-    arrow = pa.from_numpy_dtype(dtype.newbyteorder("="))
-    return pa.fixed_shape_tensor(arrow, shape) if shape else arrow
-
-
-def _read_header(data: bytes) -> tuple[tuple[int, ...], np.dtype[Any]] | None:
-    """Read shape and dtype of an `.npy`; None where it has no header of numpy."""
-    stream, formats = io.BytesIO(data), np.lib.format
-    try:
-        version = formats.read_magic(stream)
-        read = formats.read_array_header_1_0 if version == (1, 0) else formats.read_array_header_2_0
-        shape, _, dtype = read(stream)
-    except ValueError:
-        return None
-    return shape, dtype
-
-
-def _read_array(data: bytes, kind: pa.DataType) -> np.ndarray:
-    """Read an `.npy`, as one row of a column. Raises ValueError where it does not fit."""
-    try:
-        array = np.load(io.BytesIO(data), allow_pickle=False)
-    except (EOFError, SyntaxError) as error:
-        raise ValueError(str(error)) from error
-    tensor = isinstance(kind, pa.FixedShapeTensorType)
-    shape, value_type = (tuple(kind.shape), kind.value_type) if tensor else ((), kind)
-    native = array.dtype.newbyteorder("=")
-    if array.shape != shape or native != value_type.to_pandas_dtype():
-        raise ValueError(f"{array.dtype}{array.shape}")
-    return np.ascontiguousarray(array, native).reshape(-1)
-
-
-def _make_array(values: list[Any], kind: pa.DataType) -> pa.Array:
-    if kind == _JSON:
-        return pa.ExtensionArray.from_storage(_JSON, pa.array(values, _TEXT))
-    if isinstance(kind, pa.FixedShapeTensorType):
-        return pa.ExtensionArray.from_storage(kind, pa.array(values, kind.storage_type))
-    if any(isinstance(value, np.ndarray) for value in values):
-        values = [None if value is None else value[0] for value in values]
-    return pa.array(values, kind)
-
-
-def _parse_integer(data: bytes) -> int:
-    text = data.strip()
-    if not re.fullmatch(rb"[+-]?[0-9]{1,19}", text) or not -(2**63) <= int(text) < 2**63:
-        raise ValueError("no integer of 64 bits")
-    return int(text)
-
-
-def _choose_type(kind: pa.DataType, target: str) -> pa.DataType:
-    """Choose how members are read that are cast to a target."""
-    if target == "json":
-        return _JSON
-    if target in ("text", "categorical"):
-        return _TEXT
-    if target == "binary":
-        return _BYTES
-    if kind in (_BYTES, _TEXT, _INTEGER):
-        if target.startswith(("float", "bfloat")):
-            return pa.float64()
-        return _INTEGER if target.startswith(("int", "uint")) else kind
-    return kind
-
-
-def _get_kind(extension: str) -> str:
-    return extension.rpartition(".")[2]
+    return replace(table, rows=count_rows, extensions=extensions, passed=passed, index=index)
 
 
 def _join_scans(files: list[TarFile]) -> dict[str, Any]:
@@ -356,12 +312,12 @@ def _join_scans(files: list[TarFile]) -> dict[str, Any]:
             counts[name] = counts.get(name, 0) + count
             known = types.setdefault(name, kind)
             if known != kind:
-                types[name] = pa.null() if pa.null() in (known, kind) else _BYTES
+                types[name] = pa.null() if pa.null() in (known, kind) else BYTES
         for why, (count, first) in file.passed.items():
             total, earliest = passed.get(why, (0, f"{file.path}: {first}"))
             passed[why] = total + count, earliest
     return {
-        "extensions": [[KEY, _write_type(_TEXT)]]
+        "extensions": [[KEY, _write_type(TEXT)]]
         + [[name, _write_type(kind)] for name, kind in types.items()],
         "counts": counts | {KEY: sum(file.rows or 0 for file in files)},
         "warnings": [
