@@ -234,6 +234,14 @@ class _StreamReader:
 
 
 @contextmanager
+def open_headers(path: str) -> Iterator[tuple[ForwardReader, int]]:
+    """Open a file on a disk to read the headers of a tar, for a `with` block; also its size."""
+    with open(path, "rb", 0) as file:
+        read_at = partial(os.pread, file.fileno())
+        yield _FileReader(read_at, _HEADERS), os.fstat(file.fileno()).st_size
+
+
+@contextmanager
 def name_tar_errors(path: str) -> Iterator[None]:
     """Turn what is raised on bad tars into SourceUnreadable, with the offset of what is damaged."""
     try:

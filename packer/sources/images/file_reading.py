@@ -30,6 +30,8 @@ def read_files(files: ImageFiles, rows: Sequence[int], places: Sequence[memoryvi
     """
     remote = files.place is not None
     read: ReadFile = _read_object if remote else _read_file
+    if files.members is not None:
+        read = _read_member
     threads = _REQUESTS if remote else _THREADS
     step = 1 if remote else max(_LEAST_FILES, -(-len(rows) // (4 * threads)))
 
@@ -56,6 +58,12 @@ def make_changed_error(path: str) -> SourceChanged:
         file=path,
         hint="Pack again when nothing writes to it.",
     )
+
+
+def _read_member(files: ImageFiles, row: int, into: memoryview) -> None:
+    """Fill `into` with a member of an archive that must be what it was."""
+    assert files.members is not None
+    files.members.read(row, files.get_path(row), into)
 
 
 def _read_object(files: ImageFiles, row: int, into: memoryview) -> None:

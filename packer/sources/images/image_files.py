@@ -4,12 +4,18 @@ import hashlib
 import os
 import stat
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
+from fieldslab.packer.sources.images.archives import (
+    ARCHIVES,
+    ArchiveImages,
+    ArchiveMembers,
+    find_archives,
+)
 from fieldslab.packer.sources.images.image_names import (
     SUFFIXES,
     ImageNames,
@@ -19,7 +25,12 @@ from fieldslab.packer.sources.images.image_names import (
 )
 from fieldslab.packer.sources.remote_file import RemoteFile
 from fieldslab.packer.sources.remote_lookup import is_remote_source, list_remote_files, split_url
-from fieldslab.schemas.errors import SourceUnreadable, UsageError, make_unreadable_source_error
+from fieldslab.schemas.errors import (
+    SourceUnreadable,
+    SourceUnsupported,
+    UsageError,
+    make_unreadable_source_error,
+)
 from fieldslab.schemas.stores.store_place import StorePlace
 from fieldslab.schemas.urls import hide_credentials
 
@@ -30,8 +41,9 @@ class ImageFiles:
 
     `paths` are relative to `base`; `classes` has the index into `labels` of each file's class, -1
     where it has none. `sizes`, `modified` and `inodes` are what a file must not differ in later; of
-    objects in the store at `place`, `modified` is a hash of the version. `annotations` are the
-    paths of files that may say more about them.
+    objects in the store at `place`, `modified` is a hash of the version; of `members` of archives,
+    their CRC, or the time of the archive. `annotations` are the paths of files that may say more
+    about them.
     """
 
     base: str
@@ -44,6 +56,7 @@ class ImageFiles:
     parts: tuple[ImageNames, ...]
     annotations: tuple[str, ...]
     place: StorePlace | None = None
+    members: ArchiveMembers | None = None
 
     def get_path(self, row: int) -> str:
         """Return the path of a file, to open it."""
@@ -55,6 +68,8 @@ class ImageFiles:
 
     def read_annotation(self, name: str) -> bytes:
         """Read a file of annotations by its name below `base`. Raises SourceUnreadable."""
+        if self.members is not None:
+            return self.members.read_annotation(self.get_name_path(name))
         try:
             with open(self.get_name_path(name), "rb") as file:
                 return file.read()
@@ -81,6 +96,12 @@ def find_images(
     if any(map(is_remote_source, paths)):
         objects = RemoteImages(paths, storage_options)
         return make_image_files(objects.parts, objects.read_info, objects.place)
+    if archives := find_archives(paths):
+        inside = ArchiveImages(archives)
+        files = make_image_files(inside.parts, inside.read_info)
+        names = map(files.get_name_path, files.paths.to_pylist())
+        columns = inside.make_columns(names, map(files.get_name_path, files.annotations))
+        return replace(files, members=columns)
     return make_image_files(list(find_parts(paths)), _read_file_info)
 
 
@@ -142,6 +163,13 @@ class RemoteImages:
         named: list[str] = []
         remotes = [split_url(url, storage_options, places) for url in urls if is_remote_source(url)]
         self.place = remotes[0].place
+        for url in urls:
+            if url.lower().endswith(ARCHIVES):
+                raise SourceUnsupported(
+                    "images in archives are not read from URLs",
+                    file=hide_credentials(url),
+                    hint="Download the archive first.",
+                )
         if len(places) > 1 or len(remotes) < len(urls):
             raise UsageError(
                 "images of one slab must be in one store, or all on disks",
@@ -188,7 +216,7 @@ def _read_file_info(path: str) -> tuple[int, int, int]:
         raise SourceUnreadable(
             "its name is not UTF-8",
             file=shown,
-            hint="Give it another name.",
+            hint="Paths are kept as text: rename it, for example with `convmv -f latin1 -t utf8`.",
         ) from error
     try:
         info = os.stat(path)

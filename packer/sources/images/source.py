@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from fieldslab.packer.source import Source, Unit
 from fieldslab.packer.sources.images.annotation_files import NONE, find_annotations
+from fieldslab.packer.sources.images.archives import ARCHIVES, looks_like_image_tar
 from fieldslab.packer.sources.images.coco import read_coco_rows
 from fieldslab.packer.sources.images.file_reading import read_files
 from fieldslab.packer.sources.images.image_files import ImageFiles, find_images
@@ -29,6 +30,7 @@ from fieldslab.packer.sources.images.image_rows import (
 )
 from fieldslab.packer.sources.images.metadata_tables import read_metadata_rows
 from fieldslab.packer.sources.images.voc import read_voc_rows
+from fieldslab.packer.sources.path_lookup import find_matches
 from fieldslab.packer.sources.remote_lookup import is_remote_source
 from fieldslab.schemas.errors import SourceInconsistent, SourceUnsupported
 from fieldslab.schemas.optiontext import mark_option
@@ -112,8 +114,14 @@ class ImageSource(Source):
 
     @staticmethod
     def accepts(paths: list[str]) -> bool:
-        """Tell whether the first path is an image by its name, or a folder or glob of images."""
-        return is_image(paths[0]) if is_remote_source(paths[0]) else holds_images(paths[0])
+        """Tell whether the first path is an image, or a folder, glob or archive of images."""
+        path = paths[0]
+        if is_remote_source(path):
+            return is_image(path)
+        archive = next(find_matches(path), path) if not os.path.lexists(path) else path
+        if archive.lower().endswith(ARCHIVES) and os.path.isfile(archive):
+            return archive.lower().endswith(".zip") or looks_like_image_tar(archive)
+        return holds_images(path)
 
     def read(self, unit: Unit, columns: list[int], batch_bytes: int) -> Iterator[pa.RecordBatch]:
         """Read files into batches near `batch_bytes`, or of one file."""
