@@ -25,7 +25,7 @@ CAMPAIGNS := $(patsubst tests/campaign_%.py,campaign-%,$(wildcard tests/campaign
 CAMPAIGN_ARGS ?=
 
 .DELETE_ON_ERROR:
-.PHONY: help setup demo test suite turbojpeg campaign $(CAMPAIGNS) lint bench faults docs dist dist-test wheels clean
+.PHONY: help setup demo test suite turbojpeg strace campaign $(CAMPAIGNS) lint bench faults docs dist dist-test wheels clean
 
 help:
 	@echo "make demo       pack, verify and read photographs, beside Parquet (core packages only)"
@@ -71,6 +71,14 @@ turbojpeg: $(FULL)
 
 campaign: $(FULL)
 	$(BIN)/python -m tests.campaign --minutes $(MINUTES)
+
+# These trace system calls.
+campaign-kills: strace
+strace:
+	@command -v strace >/dev/null || { \
+		[ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && \
+		apt-get -qq update && apt-get -qqy install strace; } || { \
+		echo "This campaign needs strace: apt install strace, as root" >&2; exit 1; }
 
 # CAMPAIGN_ARGS="--state FILE.json --publish", and other options that the program has.
 $(CAMPAIGNS): campaign-%: $(FULL)

@@ -4,7 +4,7 @@ import time
 from collections import deque
 from collections.abc import Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from functools import partial
 from itertools import count
@@ -21,10 +21,17 @@ from fieldslab.packer.copying.destinations import (
 from fieldslab.packer.copying.verified_reading import VerifiedReader
 from fieldslab.packer.slabsize import count_bytes
 from fieldslab.packer.unions.source_slabs import refuse_union
+from fieldslab.packer.write.output import was_cleanup_interrupted
 from fieldslab.schemas import layout
 from fieldslab.schemas.access import ArrayReader, Folder, iterate_folders
 from fieldslab.schemas.arrays import HEADER
-from fieldslab.schemas.errors import DamagedManifest, FieldslabError, SlabReplaced, UsageError
+from fieldslab.schemas.errors import (
+    DamagedManifest,
+    FieldslabError,
+    OutputExists,
+    SlabReplaced,
+    UsageError,
+)
 from fieldslab.schemas.files import read_bytes
 from fieldslab.schemas.folder import SlabFiles, check_slab_path
 from fieldslab.schemas.manifest import MANIFEST, decode_manifest
@@ -127,7 +134,9 @@ def copy_slab(
         )
         total = count_bytes(files)
         counter = CopyCounter(progress)
-        if remote or not _is_there(files, check_slab_path(destination)):
+        if not remote and _is_there(files, check_slab_path(destination)):
+            _remove_leftovers(files, check_slab_path(destination))
+        else:
             place: Destination
             if remote:
                 place = StoreDestination(
@@ -255,6 +264,13 @@ def _is_there(files: SlabFiles, out: Path) -> bool:
     except FieldslabError:
         return False
     return True
+
+
+def _remove_leftovers(files: SlabFiles, out: Path) -> None:
+    """Remove what a run left that was killed after it had put the copy in its place."""
+    if was_cleanup_interrupted(out):
+        with suppress(OutputExists), DirectoryDestination(out, files.manifest, 0, force=False):
+            pass
 
 
 def read_manifest_bytes(files: SlabFiles) -> bytes:

@@ -98,7 +98,8 @@ class DirectoryDestination(Destination):
         """Take the place; raises NoSpace, too, for a slab that is larger than what is free."""
         self._staging.__enter__()
         try:
-            self._check_space()
+            if self.completed is None:
+                self._check_space()
         except BaseException as error:
             self.__exit__(type(error), error, None)
             raise
@@ -107,6 +108,11 @@ class DirectoryDestination(Destination):
     def __exit__(self, *error: object) -> None:
         """Keep the shards that were copied whole."""
         self._staging.__exit__(*error)  # type: ignore[arg-type]
+
+    @property
+    def completed(self) -> Manifest | None:
+        """The manifest, where an earlier run was killed after it had published the slab."""
+        return self._staging.completed
 
     def has_file(self, folder: str, name: str, size: int) -> bool:
         """Return True for all files of a shard that was copied whole."""

@@ -15,7 +15,7 @@ from fieldslab.packer.rewrite.options import RepackOptions
 from fieldslab.packer.rewrite.plan import RepackPlan, make_repack_plan
 from fieldslab.packer.rewrite.repack import find_scattered, repack_plan
 from fieldslab.packer.unions.source_slabs import find_slabs
-from fieldslab.packer.write.directories import remove_path
+from fieldslab.packer.write.directories import remove_path, try_lock
 from fieldslab.packer.write.result import PackResult
 from fieldslab.schemas import layout
 from fieldslab.schemas.errors import NotASlab
@@ -58,6 +58,10 @@ def pack_shuffled(
     result = repack_plan(repacking, out, force, jobs, progress, engine)
     with name_write_errors(unshuffled):
         remove_path(unshuffled)  # where the slab was finished by an earlier run
+        left = get_partial_path(unshuffled)
+        with try_lock(left) as free:  # nobody packs there, but an earlier run was killed
+            if free:
+                remove_path(left)
     return replace(result, left_out=left_out)
 
 

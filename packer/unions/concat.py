@@ -90,6 +90,8 @@ def concat(
         linking = not copy and all(_can_link(slab, path) for slab in slabs)
         size = 0 if linking else sum(map(count_bytes, opened))
         place = stack.enter_context(DirectoryDestination(path, manifest, size, force=force))
+        if place.completed is not None:
+            return place.completed
         counter = CopyCounter(progress)
         for index, files in enumerate(opened):
             if linking:

@@ -4,6 +4,7 @@ import os
 import secrets
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, suppress
+from glob import escape
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
@@ -126,6 +127,7 @@ class DirectoryStore(Store):
             lock_exclusive(file.fileno())  # whoever replaces it holds this, too
             if file.read() != expected or not _is_at(file.fileno(), path):
                 raise make_changed_error(path)
+            _remove_drafts(path)
             self.write(key, data)
 
     def delete(self, key: str) -> None:
@@ -158,11 +160,22 @@ def _write_all(fd: int, data: Data) -> None:
         view = view[os.write(fd, view) :]
 
 
+def _remove_drafts(path: Path) -> None:
+    """Remove what killed writers left beside a file that is there, and locked.
+
+    Nobody else replaces it now; who wants to create it comes too late.
+    """
+    for draft in path.parent.glob(f".{escape(path.name)}.{'[0-9a-f]' * 8}{_UNFINISHED}"):
+        draft.unlink(missing_ok=True)
+
+
 def _link(unfinished: Path, path: Path) -> None:
     """Give a file its name, if no other has it: at once, or not at all."""
     try:
         os.link(unfinished, path)
-    except FileExistsError as error:
+    except OSError as error:
+        if not path.exists():
+            raise
         raise OutputExists("exists already", file=path) from error
 
 

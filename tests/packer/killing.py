@@ -28,7 +28,7 @@ from fieldslab.packer.write.pack import pack
 from fieldslab.schemas.errors import FieldslabError, OutputExists
 from fieldslab.schemas.folder import load_manifest
 
-STEPS = ("fsync", "rename", "mkdir", "unlink", "rmdir")
+STEPS = ("fsync", "rename", "replace", "link", "mkdir", "unlink", "rmdir")
 OPTIONS: dict[str, Any] = {"shard_size": 1000, "nulls": ["weight=mask"]}
 GROUP = 50
 ROWS = 3 * GROUP
@@ -55,15 +55,15 @@ def content(slab: Path) -> dict[str, Any]:
     return files | {"manifest.json": manifest.id}
 
 
-def at_step(wanted: int, act: Callable[[str], None]) -> None:
-    """From now on, call `act` with the name of the step in front of the `wanted`-th one."""
+def at_step(wanted: int | None, act: Callable[[str], None]) -> None:
+    """From now on, call `act` with the name of the step in front of the `wanted`-th one, or all."""
     count = 0
 
     def counted(name: str, real: Callable[..., Any]) -> Callable[..., Any]:
         def step(*args: Any, **kwargs: Any) -> Any:
             nonlocal count
             count += 1
-            if count == wanted:
+            if wanted in (None, count):
                 act(name)
             return real(*args, **kwargs)
 

@@ -1,0 +1,139 @@
+"""Run work in a forked child under strace, which can kill it, or fail its system calls.
+
+The child is forked from a process that has imported all and done the same work before, so that its
+system calls are those of the work.
+"""
+
+import faulthandler
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tests.faults.operations import end_child
+
+SECONDS = 60.0
+"""What takes longer hangs."""
+CALL = re.compile(r"^(\d+) +([a-z_0-9]+)\((.*)$")
+
+
+@dataclass(frozen=True)
+class Call:
+    """A system call of a process or thread, the `number`-th of its name there, from 1."""
+
+    process: int
+    name: str
+    number: int
+    text: str
+
+
+@dataclass(frozen=True)
+class Ending:
+    """How a child ended: its status as `waitpid` has it, what it wrote to stderr, its calls."""
+
+    status: int
+    error: str
+    log: Path
+
+    @property
+    def code(self) -> int:
+        """The exit code; a negative signal; -1000 for a child that hung."""
+        return os.waitstatus_to_exitcode(self.status) if self.status >= 0 else -1000
+
+    def list_calls(self) -> list[Call]:
+        """List all system calls in their order; calls that others interrupt stand once."""
+        counts = Counter[tuple[int, str]]()
+        calls = []
+        for line in self.log.read_text(errors="replace").splitlines():
+            match = CALL.match(line)
+            if match:
+                key = int(match[1]), match[2]
+                counts[key] += 1
+                calls.append(Call(*key, counts[key], match[3]))
+        return calls
+
+
+def need_strace() -> None:
+    """End the program with what to install, where strace is missing or may not trace."""
+    if shutil.which("strace") is None:
+        sys.exit("This campaign needs strace: apt install strace, as root")
+
+
+def run_straced(work: Callable[[], Any], folder: Path, options: Sequence[str] = ()) -> Ending:
+    """Do the work in a child under strace; kill it with all its children when it hangs."""
+    errors, log = folder / "stderr", folder / "strace.log"
+    log.unlink(missing_ok=True)
+    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR1])
+    child = os.fork()
+    if child == 0:
+        os.setsid()
+        descriptor = os.open(errors, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        os.dup2(descriptor, 2)
+        faulthandler.dump_traceback_later(SECONDS - 5, file=2)  # says where it hangs
+        signal.sigwait([signal.SIGUSR1])
+        end_child(work)
+    tracer = subprocess.Popen(
+        ["strace", "-f", "-y", "-s", "200", "-o", log, *options, "-p", str(child)],
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert tracer.stderr is not None
+    said = tracer.stderr.readline()
+    if "attached" not in said:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+        raise RuntimeError(f"strace cannot trace: {said}{tracer.stderr.read()}")
+    os.kill(child, signal.SIGUSR1)
+    status = _wait(child)
+    _end_group(child)
+    try:
+        tracer.wait(20)
+    except subprocess.TimeoutExpired:
+        tracer.kill()
+        tracer.wait()
+    tracer.stderr.close()
+    return Ending(status, errors.read_text(errors="replace"), log)
+
+
+def _wait(child: int) -> int:
+    end = time.monotonic() + SECONDS
+    while time.monotonic() < end:
+        done, status = os.waitpid(child, os.WNOHANG)
+        if done:
+            return status
+        time.sleep(0.004)
+    return -1
+
+
+def _end_group(child: int) -> None:
+    """Kill what is left of the child's session, and reap the child."""
+    try:
+        os.killpg(child, signal.SIGKILL)
+    except ProcessLookupError:
+        return
+    try:
+        os.waitpid(child, 0)
+    except ChildProcessError:
+        return
+
+
+INNER = re.compile(
+    r"futex|rt_sig|get(tid|pid|random|rusage|cwd)|rseq|set_robust|sched_|m(map|unmap|advise|protect"
+    r"|remap)|brk|exit|clock_|poll|select|sigaltstack|prlimit|arch_prctl|restart_syscall|uname"
+)
+"""Calls that only the process itself can notice."""
+
+
+def list_visible_calls(ending: Ending) -> list[Call]:
+    """List the calls of a child that others can notice. Raises RuntimeError if it failed."""
+    if ending.code != 0:
+        raise RuntimeError(f"it ended with {ending.code}: {ending.error}")
+    return [call for call in ending.list_calls() if not INNER.match(call.name)]

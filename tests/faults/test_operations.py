@@ -1,0 +1,63 @@
+"""Whatever writes slabs is killed at some steps; `make campaign-kills` does so at every one."""
+
+import os
+import random
+import signal
+from pathlib import Path
+
+import pytest
+from tests.faults.operations import Scene, World
+from tests.naming import case
+from tests.packer.killing import at_step, is_killed
+
+LAST = 5
+"""Of the last steps, all: there a slab is in its place, and something else is left."""
+EARLIER = 2
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> World:
+    """Sources and slabs that are read."""
+    return World(tmp_path_factory.mktemp("operations"))
+
+
+def count_steps(scene: Scene, file: Path) -> int:
+    """How many steps an operation takes, unharmed."""
+
+    def work() -> None:
+        count = 0
+
+        def note(_name: str) -> None:
+            nonlocal count
+            count += 1
+
+        at_step(None, note)
+        scene.run()
+        file.write_text(str(count))
+
+    assert not is_killed(work)
+    return int(file.read_text())
+
+
+# `pack`, and one that replaces a slab, are killed in tests/packer/test_commit.py; repairs in
+# tests/packer/test_repair.py.
+@pytest.mark.parametrize("name", ["shuffle", "part", "finish", "union", "concat", "repack", "copy"])
+def test_a_killed_operation_runs_again(world: World, name: str, tmp_path: Path) -> None:
+    """The old state, the new one or none is left; the same command then leaves nothing beside."""
+    scene = Scene(world, name)
+    scene.reset()
+    steps = count_steps(scene, tmp_path / "count")
+    assert steps > 3
+    late = range(max(1, steps - LAST), steps + 1)
+    early = range(1, late.start)
+    for step in [*random.Random(name).sample(early, min(EARLIER, len(early))), *late]:
+        with case(f"{name}, killed in front of step {step} of {steps}"):
+            scene.reset()
+
+            def work(step: int = step) -> None:
+                at_step(step, lambda _name: os.kill(os.getpid(), signal.SIGKILL))
+                scene.run()
+
+            assert is_killed(work)
+            assert scene.look() == ""
+            assert scene.run_again() == ""
