@@ -72,11 +72,16 @@ def recall_order(key: Mapping[str, Any]) -> Order:
     """
     try:
         options = {name: value for name, value in key.items() if name not in _NOT_OPTIONS}
+        if isinstance(options.get("groups"), Mapping):  # those of `Mixed`: ranges are told whole
+            options["groups"] = {
+                name: range(*rows) if isinstance(rows, list) else rows
+                for name, rows in options["groups"].items()
+            }
         order = _make_order(str(key["name"]), [], options)
         order = order.recall(key) or order
         if order.key() | {"members": None} == {**key, "members": None}:
             return order
-    except (KeyError, AttributeError, UsageError):
+    except (KeyError, AttributeError, TypeError, ValueError, UsageError):
         pass
     problem = "the state does not tell all of its order"
     hint = f"Give {mark_option('order')}, as the loader had it."

@@ -119,6 +119,11 @@ def test_orders_of_states() -> None:
                 assert recall_order(key).key() == order.key()
     mixed = Mixed({"a": 1, "b": 2}, by="x", schedule={9: {"b": 1.5}})
     assert recall_order(json.loads(json.dumps(mixed.key()))).key() == mixed.key()
+    ranges = Mixed({"a": 1, "b": 2}, groups={"a": range(9, 2, -1), "b": range(3)})
+    assert recall_order(json.loads(json.dumps(ranges.key()))).key() == ranges.key()
+    for groups in ({"a": [1, 2, 0]}, {"a": ["x"]}, {"a": 3}, [1]):
+        with case(groups), pytest.raises(UsageError):
+            recall_order(json.loads(json.dumps(ranges.key())) | {"groups": groups})
     for key in ({}, {"name": "Shuffled"}, {"name": "Shuffled", "version": 2, "seed": 1}):
         with case(key), pytest.raises(UsageError):
             recall_order(key)
