@@ -119,7 +119,7 @@ def _convert_click_error(error: click.ClickException) -> UsageError:
     if context is not None:
         path, params = context.command_path, context.command.params
     hint = f"{path} --help lists the options."
-    text = error.format_message().rstrip(".")
+    text = " ".join(error.format_message().split()).rstrip(".")
     if isinstance(error, click.NoSuchOption):
         text = f"no such option: {error.option_name}"
         if error.possibilities:

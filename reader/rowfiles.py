@@ -9,7 +9,9 @@ import numpy as np
 
 from fieldslab.reader.rows import make_out_of_range_error
 from fieldslab.schemas.errors import UsageError
+from fieldslab.schemas.rowfile import SUFFIX
 
+_MAGIC = b"\x93NUMPY"
 _CHUNK = 1 << 20
 """Rows that are looked at together."""
 
@@ -19,7 +21,16 @@ def open_row_file(path: str | os.PathLike[str]) -> np.ndarray:
 
     Raises UsageError.
     """
+    if Path(path).suffix == SUFFIX:
+        raise UsageError(
+            "row numbers are read from a .npy file",
+            file=Path(path),
+            hint="slab.select(path) gives a view of the rows that a view saved.",
+        )
     try:
+        with open(path, "rb") as file:
+            if file.read(len(_MAGIC)) != _MAGIC:
+                raise ValueError("not a .npy file")
         rows = np.load(path, mmap_mode="r", allow_pickle=False)
     except (OSError, ValueError, EOFError) as error:
         reason = getattr(error, "strerror", None) or error

@@ -59,7 +59,8 @@ def split_rows(
     if stratify is None:
         numbers = np.searchsorted(ends[:-1], hashes / 2.0**64, side="right")
     else:
-        labels = _hash_rows([stratify], np.uint64(0), fields, categories, gather, total)
+        key = make_keys("stratum", seed)[0]
+        labels = _hash_rows([stratify], key, fields, categories, gather, total)
         numbers = _split_by_label(hashes, labels, ends)
     return {name: np.flatnonzero(numbers == number) for number, name in enumerate(parts)}
 
@@ -67,7 +68,9 @@ def split_rows(
 def _split_by_label(hashes: np.ndarray, labels: np.ndarray, ends: np.ndarray) -> np.ndarray:
     """Find the part of each row, int64[n], so that each label is split by the fractions.
 
-    Rows with the same hash stay together; their label is that of the first of them.
+    Rows with the same hash stay together; their label is that of the first of them. Where a
+    fraction gives no whole number of rows, the label decides whether there is one more: by chance,
+    so that many small labels together are split by the fractions, too.
     """
     groups, firsts, group_of_row, sizes = np.unique(
         hashes, return_index=True, return_inverse=True, return_counts=True
@@ -80,9 +83,10 @@ def _split_by_label(hashes: np.ndarray, labels: np.ndarray, ends: np.ndarray) ->
     stratum = np.repeat(np.arange(len(begins)), np.diff(begins, append=len(sizes)))
     before = (behind - sizes)[begins]
     rows = np.diff(before, append=len(hashes))
-    middle = (behind - sizes / 2 - before[stratum]) / rows[stratum]
+    chance = group_labels / 2.0**64
+    places = (behind - sizes * (1 - chance) - before[stratum]) / rows[stratum]
     numbers = np.empty(len(groups), np.int64)
-    numbers[sequence] = np.searchsorted(ends[:-1], middle, side="right")
+    numbers[sequence] = np.searchsorted(ends[:-1], places, side="right")
     return numbers[group_of_row]
 
 

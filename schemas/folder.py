@@ -351,7 +351,8 @@ def _make_absent_error(slab: Path) -> NotASlab:
         return SlabNotFound(
             "is a file of rows, which does not say where their slab is",
             file=slab,
-            hint=f"Give the slab, and its rows by {mark_option('rows_file', slab)}.",
+            hint=f"Give the slab, and its rows by {mark_option('rows_file', slab)}; in Python, "
+            f"write open_slab(...).select({str(slab)!r}).",
         )
     if slab.exists():
         return SlabNotFound(

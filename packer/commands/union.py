@@ -18,6 +18,7 @@ ACTIONS = ("add", "remove", "list", "verify")
 EXAMPLES = """\
 Examples:
   fieldslab union all.slabs add monday.slab tuesday.slab
+  fieldslab union all.slabs add 'days/*.slab'
   fieldslab union all.slabs add s3://bucket/web.slab --name web
   fieldslab union all.slabs remove monday.slab
   fieldslab union all.slabs verify && fieldslab verify all.slabs"""
@@ -26,7 +27,13 @@ Examples:
 @command(
     Argument("union", "NAME.slabs", "The union file, or its URL.", type=PATH),
     Argument("action", "ACTION", f"{', '.join(ACTIONS)}.", type=click.Choice(ACTIONS)),
-    Argument("slabs", "SLAB...", "Slabs to add or remove.", type=PATH, required=False),
+    Argument(
+        "slabs",
+        "SLAB...",
+        "Slabs to add or remove. What is added may be a pattern in quotes.",
+        type=PATH,
+        required=False,
+    ),
     Option("--name", "Options", "What the slab that is added is called.", "NAME"),
     STORAGE_OPTION,
     JSON,

@@ -184,7 +184,8 @@ def _check_stored_alike(members: Members, files: SlabFiles) -> None:
             f"slabs are joined as they are, and {problem}",
             file=files.path,
             field=found,
-            hint="Read them as a union: fieldslab union NAME.slabs add.",
+            hint="Read them as a union: fieldslab union NAME.slabs add. Or write one slab of them: "
+            "fieldslab repack joins categories.",
         )
 
 

@@ -10,7 +10,7 @@ from fieldslab.packer.unions.source_slabs import SourceSlabs, find_slabs
 from fieldslab.schemas.errors import ObjectNotFound, OutputChanged, OutputExists, UsageError
 from fieldslab.schemas.optiontext import mark_option
 from fieldslab.schemas.stores.slab_objects import is_remote, open_slab_anywhere
-from fieldslab.schemas.unions.open_members import Listed, Places
+from fieldslab.schemas.unions.open_members import Listed, Places, list_slabs
 from fieldslab.schemas.unions.unionfile import (
     UnionFile,
     UnionMember,
@@ -45,7 +45,7 @@ def add_slabs(
     place
         The file `NAME.slabs`, or its URL.
     slabs
-        Directories, or URLs. Their fields must fit those of the others.
+        Directories, URLs, or patterns of directories. Their fields must fit those of the others.
     name
         What one slab is called among the others; its path, if not given.
     storage_options
@@ -64,6 +64,7 @@ def add_slabs(
     SlabChanged, NotASlab, DamagedManifest, OutputError
         A slab is not what the file lists, or is none; the file is damaged, or cannot be written.
     """
+    slabs = [str(slab.place) for place in slabs for slab in list_slabs(place).slabs]
     if name is not None and len(slabs) != 1:
         raise UsageError(f"{mark_option('name')} is for one slab", found=f"{len(slabs)} slabs")
 

@@ -91,7 +91,7 @@ class Mixed(Order):
         self.by = by
         self.phases = [(0, _check_weights(weights))]
         for position, phase in sorted(dict(schedule or {}).items()):
-            start = check_integer("a position of `schedule`", position, least=1)
+            start = check_integer("position in schedule", position, least=1)
             self.phases.append((start, _check_weights(phase)))
         names = {name for _, phase in self.phases for name, weight in phase.items() if weight}
         self.names = sorted(names)

@@ -2,10 +2,11 @@
 
 import ast
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from fieldslab.schemas.errors import UsageError
+from fieldslab.schemas.registry import make_unknown_name_error
 
 _COMPARISONS: dict[type[ast.cmpop], Callable[[Any, Any], Any]] = {
     ast.Eq: operator.eq,
@@ -27,13 +28,16 @@ _HINT = (
 )
 
 
-def parse_expression(text: str) -> Any:
+def parse_expression(text: str, classes: Mapping[str, Sequence[str]] | None = None) -> Any:
     """Parse a condition into a `pyarrow.compute.Expression`; nothing is executed.
 
     Names are fields, `field("any name")` as well. There are numbers, strings, True, False and None,
     comparisons, `in` with a list, `and`, `or`, `not`, `+ - * /`, parentheses, and the functions
     `is_null(x)`, `length(x)` in bytes, `starts_with(x, "a")`, `contains(x, "a")` and
     `matches(x, "regular expression")`.
+
+    `classes` are names of the values 0, 1, ... of fields: `==`, `!=` and `in` compare such a field
+    with a name, too.
 
     Raises UsageError.
     """
@@ -43,9 +47,42 @@ def parse_expression(text: str) -> Any:
         reason = getattr(error, "msg", None) or error
         raise UsageError(f"not a condition: {reason}", found=text, hint=_HINT) from None
     try:
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Compare):
+                _number_classes(node, classes or {})
         return _convert(tree.body)
     except RecursionError:
         raise UsageError("the condition is nested too deeply", hint=_HINT) from None
+
+
+def _number_classes(node: ast.Compare, classes: Mapping[str, Sequence[str]]) -> None:
+    """Put the numbers of classes in the place of their names, in one comparison."""
+    if not all(isinstance(sign, ast.Eq | ast.NotEq | ast.In | ast.NotIn) for sign in node.ops):
+        return
+    sides = [node.left, *node.comparators]
+    fields = [name for name in map(_find_field, sides) if name is not None and name in classes]
+    if not fields:
+        return
+    names = list(classes[fields[0]])
+    for side in sides:
+        elements = side.elts if isinstance(side, ast.List | ast.Tuple) else [side]
+        for element in elements:
+            if isinstance(element, ast.Constant) and isinstance(element.value, str):
+                name = element.value
+                if name not in names:
+                    problem = f"the condition names {name!r}, which is no class"
+                    raise make_unknown_name_error(problem, name, names, field=fields[0])
+                element.value = names.index(name)
+
+
+def _find_field(node: ast.expr) -> str | None:
+    """Find the name of the field that a part of a condition is; None for anything else."""
+    match node:
+        case ast.Name(id=name):
+            return name
+        case ast.Call(func=ast.Name(id="field"), args=[ast.Constant(value=str() as name)]):
+            return name
+    return None
 
 
 def _convert(node: ast.expr) -> Any:

@@ -10,6 +10,7 @@ from fieldslab.schemas.arrow_arrays import ArrowMaker, find_scalar_type
 from fieldslab.schemas.conditions.expressions import parse_expression
 from fieldslab.schemas.errors import UsageError
 from fieldslab.schemas.fields import Field
+from fieldslab.schemas.registry import make_unknown_name_error
 from fieldslab.schemas.row_batches import read_batches
 
 if TYPE_CHECKING:
@@ -52,7 +53,7 @@ def find_rows(
     import pyarrow.compute as pc
 
     if isinstance(expression, str):
-        expression = parse_expression(expression)
+        expression = parse_expression(expression, _list_classes(fields))
     if not isinstance(expression, pc.Expression):
         hint = 'Write it as in slab.where(pyarrow.compute.field("label") == 3).'
         raise UsageError("not an expression", found=type(expression).__name__, hint=hint)
@@ -81,6 +82,17 @@ def find_rows(
                 f"the condition cannot be evaluated: {error}", found=str(expression)
             ) from error
     return np.concatenate(matches)
+
+
+def _list_classes(fields: Mapping[str, Field]) -> dict[str, Sequence[str]]:
+    """List the names of classes of the fields that have some."""
+    return {
+        name: field.logical.names
+        for name, field in fields.items()
+        if field.logical is not None
+        and field.logical.type == "class_label"
+        and field.logical.names is not None
+    }
 
 
 def _is_comparable(field: Field) -> bool:
@@ -114,13 +126,19 @@ def _find_names(expression: Any, schema: "pa.Schema", fields: Mapping[str, Field
         schema.empty_table().filter(expression)
     except (pa.ArrowException, TypeError) as error:
         missing = re.match(r"No match for FieldRef.Name\((.*?)\)", str(error))
+        if missing and missing[1] not in fields:
+            problem = f"the condition names {missing[1]!r}, which is no field"
+            raise make_unknown_name_error(problem, missing[1], fields) from None
         reason = f"there is no field {missing[1]!r} to compare" if missing else str(error)
         others = ", ".join(name for name in fields if name not in schema.names)
+        hint = f"Others cannot be compared: {others}." if others else None
+        if "string" in reason and any(name in str(expression) for name in _list_classes(fields)):
+            hint = "Names of classes are for conditions as text: \"label == 'cat'\"."
         raise UsageError(
             f"the condition cannot be evaluated: {reason}",
             found=str(expression),
             expected=f"fields with one value a row: {', '.join(schema.names)}",
-            hint=f"Others cannot be compared: {others}." if others else None,
+            hint=hint,
         ) from None
     names = []
     for index, name in enumerate(schema.names):

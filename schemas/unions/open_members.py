@@ -222,11 +222,24 @@ def open_each(
 
     All of them together hold this many descriptors.
     """
+
+    def open_listed(slab: Listed) -> Member:
+        try:
+            return open_one(slab)
+        except SlabNotFound as error:
+            if slab.content is None:
+                raise
+            hint = (
+                "A union file lists it, relative to its own folder. Put it back, or take it out: "
+                f"fieldslab union NAME.slabs remove {slab.name}."
+            )
+            raise SlabNotFound(error.problem, file=slab.place, hint=hint) from error
+
     _allow_open_files(descriptors)
     if not any(is_url(str(slab.place)) for slab in listed):
-        return [open_one(slab) for slab in listed]
+        return [open_listed(slab) for slab in listed]
     with ThreadPoolExecutor(_THREADS, "fieldslab-open") as threads:
-        return list(threads.map(open_one, listed))
+        return list(threads.map(open_listed, listed))
 
 
 def check_listed(files: SlabFiles, content: str | None) -> None:

@@ -244,6 +244,7 @@ def test_dry_run_writes_nothing(cli: Any, parquet: Path, tmp_path: Path) -> None
         (["head", "{slab}", "--rows", "one"], 2, "not row numbers"),
         (["head", "{slab}", "-n", "1", "--rows", "1"], 2, "use either -n or --rows, not both"),
         (["haed", "{slab}"], 2, "no such command 'haed'"),
+        (["union", "x.slabs"], 2, "'ACTION'. Choose from: add, remove, list, verify"),
     ],
 )
 def test_mistakes_have_their_exit_code(

@@ -263,6 +263,11 @@ def test_a_file_of_rows_is_mapped(slab: Slab, tmp_path: Path) -> None:
     for wrong in (path, tmp_path / "none.npy", __file__):
         with pytest.raises(UsageError, match="row"):
             Subset(wrong)
+    slab[3:7].save(tmp_path / "view.rows")
+    with pytest.raises(UsageError, match=r"slab\.select"):
+        Subset(tmp_path / "view.rows")
+    with pytest.raises(UsageError, match=r"not a \.npy file\. Write it with numpy"):
+        Subset(__file__)
 
 
 ORDERS = {

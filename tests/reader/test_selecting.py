@@ -7,12 +7,15 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
+from tests.naming import case
+from tests.slabs import Column, write_slab
 
 from fieldslab.packer import pack, repack
 from fieldslab.reader import Loader, Sequential, Shuffled, Slab, open_slab
 from fieldslab.reader.orders.near import Near
 from fieldslab.reader.rowfiles import is_ascending
 from fieldslab.schemas.errors import RowOutOfRange, SlabChanged, UsageError
+from fieldslab.schemas.fields import Logical
 
 ROWS = 5000
 DRAWN = np.random.default_rng(0)
@@ -189,6 +192,32 @@ def test_a_condition_that_does_not_fit(slab: Slab, condition: object) -> None:
         slab.where(condition)
 
 
+def test_classes_are_compared_by_name(tmp_path: Path) -> None:
+    """In a condition as text, `==`, `!=` and `in` take names of classes; others are refused."""
+    classes = Logical("class_label", names=("cat", "dog", "cow"))
+    labels = np.arange(30) % 4 - 1  # -1 is no class
+    columns = {"label": Column(labels, dtype="int64", logical=classes), "x": np.arange(30)}
+    slab = open_slab(write_slab(tmp_path / "x.slab", columns))
+    for condition, numbers in (
+        ("label == 'dog'", [1]),
+        ("'dog' != field('label') and x > -1", [-1, 0, 2]),
+        ("label in ['cow', 0]", [0, 2]),
+        ("label not in ('cat', 'dog') or x == 0", [-1, 2]),
+        ("label > 1", [2]),
+    ):
+        with case(condition):
+            expected = np.flatnonzero(np.isin(labels, numbers))
+            assert np.array_equal(slab.where(condition)["x"][:], expected)
+    for wrong, match in (
+        ("label == 'dig'", r"'dig', which is no class.*cat, dog, cow.*Did you mean 'dog'"),
+        ("lable == 'dog'", r"'lable', which is no field.*Did you mean 'label'"),
+        ("label > 'cat'", "conditions as text"),
+        (pc.field("label") == "cat", "conditions as text"),
+    ):
+        with case(wrong), pytest.raises(UsageError, match=match):
+            slab.where(wrong)
+
+
 def test_split_is_stable_and_whole(slab: Slab, tmp_path: Path) -> None:
     """Each row is in one part, groups stay together, and added or moved rows change no part."""
     parts = slab.split({"train": 0.8, "val": 0.2}, by="user")
@@ -229,6 +258,23 @@ def test_stratified_parts_have_equal_shares(slab: Slab) -> None:
     groups = slab.split({"a": 0.75, "b": 0.25}, stratify="label", by="user")
     users = [set(np.asarray(part["user"]).tolist()) for part in groups.values()]
     assert not users[0] & users[1]
+
+
+def test_many_small_strata_are_split_by_the_fractions(tmp_path: Path) -> None:
+    """Of classes with a few rows each, parts get their fraction all together; seeds differ."""
+    slab = open_slab(write_slab(tmp_path / "x.slab", {"label": np.repeat(np.arange(1000), 4)}))
+    parts = [
+        slab.split({"train": 0.9, "val": 0.1}, stratify="label", by="label", seed=seed)
+        for seed in (0, 1)
+    ]
+    assert all(300 < len(part["val"]) < 500 for part in parts)
+    assert len(set(parts[0]["val"]["label"][:]) & set(parts[1]["val"]["label"][:])) < 40
+    slab = open_slab(
+        write_slab(tmp_path / "y.slab", {"label": np.arange(4000) // 4, "x": np.arange(4000)})
+    )
+    part = slab.split({"train": 0.9, "val": 0.1}, stratify="label", by="x")["val"]
+    assert 300 < len(part) < 500
+    assert np.bincount(part["label"][:]).max() == 1
 
 
 @pytest.mark.parametrize("parts", [{}, {"a": 0.5}, {"a": 1.5, "b": -0.5}, {"a": "x"}, ["a"]])

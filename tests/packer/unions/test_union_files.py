@@ -146,6 +146,15 @@ def test_the_command(
     assert "fieldslab concat" in refused.err
     assert "parts/c.slab" in cli("union", "all.slabs", "verify").out
     assert cli("verify", "all.slabs", "--progress", "none").out.count("OK") == 2
+    assert "generation 1, 2 slabs" in cli("union", "some.slabs", "add", "parts/[ab].slab").out
+    slabs[1].rename(tmp_path / "elsewhere")
+    for command in ("head", "verify"):
+        lost = cli(command, "some.slabs")
+        assert lost.code == 3
+        assert "b.slab: does not exist" in lost.err
+        assert "fieldslab union NAME.slabs remove parts/b.slab" in lost.err
+    assert "1 slab" in cli("union", "some.slabs", "remove", "parts/b.slab").out
+    assert cli("head", "some.slabs").code == 0
 
 
 def test_concat_keeps_bytes_and_digests(slabs: list[Path], tmp_path: Path) -> None:
