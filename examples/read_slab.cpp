@@ -4,8 +4,9 @@
 //     slab::Slab train("train.slab");
 //     slab::Column tokens = train.column("tokens");
 //     slab::Row row = tokens.row(7);           // row.data, row.size in bytes, row.null
+//     for (slab::Row text : train.column("tags").lists(7)) ...  // of a nested field
 //
-// As a program it lists the fields of a slab, or prints rows in hexadecimal:
+// As a program it lists the fields of a slab, or prints rows in hexadecimal, lists in brackets:
 //
 //     g++ -std=c++17 -O2 examples/read_slab.cpp -o build/read_slab
 //     build/read_slab photos.slab
@@ -258,10 +259,12 @@ struct Field {
   std::string name, stem, kind, dtype;
   std::vector<std::uint64_t> shape;
   bool nullable = false;
+  bool nested = false;      // a row is a list of lists
+  bool indexed = false;     // images with index points
   bool compressed = false;  // rows are zstd frames, which need a library
 
   bool variable() const {
-    return compressed || kind == "ragged" || kind == "text" || kind == "binary" || kind == "image";
+    return compressed || nested || kind == "ragged" || kind == "text" || kind == "binary" || kind == "image";
   }
 };
 
@@ -269,6 +272,7 @@ struct Shard {
   std::uint64_t rows = 0;
   std::vector<std::uint64_t> elements;  // of each variable-length field
   std::vector<std::uint64_t> nulls;     // of each nullable field
+  std::vector<std::uint64_t> points;    // of each indexed and nested field
 };
 
 struct Manifest {
@@ -302,7 +306,7 @@ inline bool is_stem(const std::string& stem) {
 }
 
 inline Field parse_field(const Json& json) {
-  know(json, {"name", "stem", "kind", "dtype", "shape", "nullable", "codec", "index", "coded",
+  know(json, {"name", "stem", "kind", "dtype", "shape", "nullable", "inner", "codec", "index", "coded",
               "logical", "categories", "table", "compression", "attributes"});
   Field field;
   field.name = json.at("name").string();
@@ -311,6 +315,10 @@ inline Field parse_field(const Json& json) {
   field.dtype = json.find("dtype") ? json.at("dtype").string() : "uint8";
   if (json.find("shape")) field.shape = parse_counts(json.at("shape"));
   if (json.find("nullable")) field.nullable = json.at("nullable").boolean();
+  field.nested = field.kind == "nested";
+  if (field.nested != (json.find("inner") != nullptr))
+    throw Error("manifest.json: `inner` belongs to nested fields");
+  field.indexed = json.find("index") != nullptr;
   field.compressed = json.find("compression") != nullptr;
   if (!is_stem(field.stem)) throw Error("manifest.json: no file can have the stem " + field.stem);
   if (!field.variable() && field.kind != "fixed" && field.kind != "categorical")
@@ -327,18 +335,22 @@ inline Manifest parse_manifest(const std::string& source) {
               "sha256"});
   Manifest manifest;
   manifest.rows = json.at("rows").count();
-  std::size_t variable = 0, nullable = 0;
+  std::size_t variable = 0, nullable = 0, divided = 0;
   for (const Json& item : json.at("fields").array()) {
     manifest.fields.push_back(parse_field(item));
     variable += manifest.fields.back().variable();
     nullable += manifest.fields.back().nullable;
+    divided += manifest.fields.back().indexed || manifest.fields.back().nested;
   }
   std::uint64_t rows = 0;
   for (const Json& item : json.at("shards").array()) {
     know(item, {"rows", "elements", "nulls", "root", "points"});
     Shard shard{item.at("rows").count(), parse_counts(item.at("elements")),
-                parse_counts(item.at("nulls"))};
-    if (shard.rows == 0 || shard.elements.size() != variable || shard.nulls.size() != nullable)
+                parse_counts(item.at("nulls")),
+                item.find("points") ? parse_counts(item.at("points"))
+                                    : std::vector<std::uint64_t>()};
+    if (shard.rows == 0 || shard.elements.size() != variable || shard.nulls.size() != nullable ||
+        shard.points.size() != divided)
       throw Error("manifest.json: counts of a shard do not fit the fields");
     rows += shard.rows;
     if (rows > kMaxCount) throw Error("manifest.json: too many rows");
@@ -516,10 +528,11 @@ class Column {
   Column(const Directory& slab, const Manifest& manifest, std::size_t index)
       : field_(manifest.fields[index]) {
     if (field_.compressed) throw Error("field " + field_.name + " is compressed (zstd)");
-    std::size_t variable = 0, nullable = 0;  // which of the counts of a shard are this field's
+    std::size_t variable = 0, nullable = 0, divided = 0;  // which of the counts of a shard are this field's
     for (std::size_t i = 0; i < index; ++i) {
       variable += manifest.fields[i].variable();
       nullable += manifest.fields[i].nullable;
+      divided += manifest.fields[i].indexed || manifest.fields[i].nested;
     }
     for (std::size_t k = 0; k < manifest.shards.size(); ++k) {
       const Shard& shard = manifest.shards[k];
@@ -535,6 +548,12 @@ class Column {
       if (field_.variable())
         part.offsets.emplace_back(folder, stem + ".offsets.npy", descr("uint64"),
                                   std::vector<std::uint64_t>{shard.rows + 1});
+      if (field_.nested) {
+        part.lists.emplace_back(folder, stem + ".lists.values.npy", descr("int32"),
+                                std::vector<std::uint64_t>{shard.points[divided]});
+        part.lists.emplace_back(folder, stem + ".lists.offsets.npy", descr("uint64"),
+                                std::vector<std::uint64_t>{shard.rows + 1});
+      }
       if (field_.nullable && shard.nulls[nullable] > 0)
         part.valid.emplace_back(folder, stem + ".valid.npy", descr("bool"),
                                 std::vector<std::uint64_t>{shard.rows});
@@ -546,33 +565,67 @@ class Column {
   const Field& field() const { return field_; }
   std::uint64_t rows() const { return rows_; }
 
+  // Of a nested field, the elements of all lists of the row.
   Row row(std::uint64_t number) const {
-    if (number >= rows_)
-      throw Error("row " + std::to_string(number) + " of " + std::to_string(rows_));
-    auto behind = std::upper_bound(
-        parts_.begin(), parts_.end(), number,
-        [](std::uint64_t wanted, const Part& part) { return wanted < part.first; });
-    const Part& part = *(behind - 1);
+    const Part& part = find_part(number);
     std::uint64_t place = number - part.first, start = place, stop = place + 1;
     const Array& values = part.values[0];
-    if (!part.offsets.empty()) {
-      std::uint64_t bounds[2];
-      std::memcpy(bounds, part.offsets[0].data() + 8 * place, 16);
-      start = bounds[0];
-      stop = bounds[1];
-      if (start > stop || stop > values.items())
-        throw Error("offsets of row " + std::to_string(number) + " are damaged");
-    }
+    if (!part.offsets.empty()) find_range(part.offsets[0], values, number, place, start, stop);
     bool null = !part.valid.empty() && part.valid[0].data()[place] == 0;
     const std::uint64_t bytes = values.item_bytes();
     return {values.data() + start * bytes, (stop - start) * bytes, null};
+  }
+
+  // The lists inside one row of a nested field: none where the row is null.
+  std::vector<Row> lists(std::uint64_t number) const {
+    if (!field_.nested) throw Error("field " + field_.name + " is not nested");
+    const Part& part = find_part(number);
+    const Row whole = row(number);
+    std::uint64_t start, stop, used = 0;
+    find_range(part.lists[1], part.lists[0], number, number - part.first, start, stop);
+    std::vector<Row> lists;
+    for (std::uint64_t i = start; i < stop; ++i) {
+      std::int32_t length;
+      std::memcpy(&length, part.lists[0].data() + 4 * i, 4);
+      std::uint64_t size;
+      if (length < -1 ||
+          __builtin_mul_overflow(std::uint64_t(std::max(length, 0)), part.values[0].item_bytes(),
+                                 &size) ||
+          size > whole.size - used)
+        throw Error("lists of row " + std::to_string(number) + " are damaged");
+      lists.push_back({whole.data + used, size, length < 0});
+      used += size;
+    }
+    if (used != whole.size) throw Error("lists of row " + std::to_string(number) + " are damaged");
+    return lists;
   }
 
  private:
   struct Part {
     std::uint64_t first;  // row of the slab
     std::vector<Array> values, offsets, valid;  // one array, or none
+    std::vector<Array> lists;                   // lengths of lists, and which are a row's; or none
   };
+
+  const Part& find_part(std::uint64_t number) const {
+    if (number >= rows_)
+      throw Error("row " + std::to_string(number) + " of " + std::to_string(rows_));
+    auto behind = std::upper_bound(
+        parts_.begin(), parts_.end(), number,
+        [](std::uint64_t wanted, const Part& part) { return wanted < part.first; });
+    return *(behind - 1);
+  }
+
+  static void find_range(const Array& offsets, const Array& items, std::uint64_t number,
+                         std::uint64_t place, std::uint64_t& start, std::uint64_t& stop) {
+    std::uint64_t bounds[2];
+    std::memcpy(bounds, offsets.data() + 8 * place, 16);
+    start = bounds[0];
+    stop = bounds[1];
+    if (start > stop || stop > items.items())
+      throw Error("offsets of row " + std::to_string(number) + " are damaged");
+  }
+
   Field field_;
   std::vector<Part> parts_;
   std::uint64_t rows_ = 0;
@@ -617,16 +670,25 @@ class Slab {
 #include <cstdio>
 #include <cstdlib>
 
-static void print_row(const slab::Row& row) {
-  if (row.null) {
-    std::puts("null");
-    return;
-  }
+static std::string format(const slab::Row& row) {
+  if (row.null) return "null";
   static const char kDigits[] = "0123456789abcdef";
-  std::string line;
+  std::string text;
   for (std::uint64_t i = 0; i < row.size; ++i) {
-    line += kDigits[row.data[i] >> 4];
-    line += kDigits[row.data[i] & 15];
+    text += kDigits[row.data[i] >> 4];
+    text += kDigits[row.data[i] & 15];
+  }
+  return text;
+}
+
+static void print_row(const slab::Column& column, std::uint64_t number) {
+  const slab::Row row = column.row(number);
+  std::string line = format(row);
+  if (column.field().nested && !row.null) {
+    line = "[";
+    for (const slab::Row& list : column.lists(number))
+      line += (line.size() > 1 ? ", " : "") + format(list);
+    line += "]";
   }
   std::puts(line.c_str());
 }
@@ -646,10 +708,10 @@ int main(int count, char** words) {
     }
     slab::Column column = opened.column(words[2]);
     if (count == 4) {
-      print_row(column.row(std::strtoull(words[3], nullptr, 10)));
+      print_row(column, std::strtoull(words[3], nullptr, 10));
       return 0;
     }
-    for (std::uint64_t number = 0; number < column.rows(); ++number) print_row(column.row(number));
+    for (std::uint64_t number = 0; number < column.rows(); ++number) print_row(column, number);
   } catch (const slab::Error& error) {
     std::fprintf(stderr, "error: %s\n", error.what());
     return 1;

@@ -57,7 +57,7 @@ DTYPES |= {name: name for name in DTYPES.values()}
 """Spelling -> name of a dtype."""
 
 CASTS = {name: dtype for name, dtype in DTYPES.items() if not dtype.startswith("complex")}
-CASTS |= {name: name for name in ("text", "binary", "json", "categorical")}
+CASTS |= {name: name for name in ("text", "binary", "json", "categorical", "nested")}
 """Spelling -> what `--cast` makes of a column."""
 
 DEFAULT_LEVEL, MAX_LEVEL = 3, 22

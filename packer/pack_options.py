@@ -95,7 +95,7 @@ class PackOptions(TypedDict, total=False):
             COLUMNS,
             "COL=TYPE",
             "Convert a column to another type: i1 i2 i4 i8, u1 u2 u4 u8, f2 f4 f8 (kind and bytes "
-            "of a number), bf16, bool, text, binary, json or categorical.",
+            "of a number), bf16, bool, text, binary, json, categorical or nested (lists of lists).",
             (),
             repeat=True,
         ),

@@ -44,6 +44,7 @@ from fieldslab.packer.source import Source
 from fieldslab.packer.sources.path_lookup import name_disk_errors
 from fieldslab.packer.sources.sequence_source import SequenceSource
 from fieldslab.packer.spans import ShardTask, Span, cut_rows
+from fieldslab.schemas.arrow_arrays import make_inner
 from fieldslab.schemas.errors import NullsFound, SourceUnsupported, UsageError, combine_errors
 from fieldslab.schemas.fields import Compression, Field, make_file_stem
 from fieldslab.schemas.manifest import VERSION
@@ -180,6 +181,7 @@ def _plan_leaf(
     why = inferred.why if form is None else form
     # What stands for a null text is tokenized like the others.
     read = field if inferred.form != "tokens" else Field(name=leaf.name, stem="00-x", kind="text")
+    read = make_inner(field) if field.kind == "nested" else read
     tensor = leaf.options.tensor
     shapes = leaves.get(tensor.shape_from or "") if tensor else None
     return FieldPlan(

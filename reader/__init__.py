@@ -1,6 +1,6 @@
 """Read slabs: open one, look at rows, gather random batches at the speed of memory."""
 
-from fieldslab.reader.batch import Batch, Binary, Failure, Ragged, Text, VarLenValues
+from fieldslab.reader.batch import Batch, Failure
 from fieldslab.reader.column import Column
 from fieldslab.reader.image_values import Pictures, Views
 from fieldslab.reader.images.normalize import Normalize
@@ -32,6 +32,7 @@ from fieldslab.reader.transforms.sparse import Dense, SparseRows, view_sparse
 from fieldslab.reader.transforms.standardize import Standardize
 from fieldslab.reader.transforms.transform import Cast, Lambda, Transform
 from fieldslab.reader.transforms.triangle import UpperTriangle
+from fieldslab.reader.var_len import Binary, Ragged, Text, VarLenValues
 from fieldslab.schemas.renamed import refuse_renamed_name
 from fieldslab.schemas.version import get_installed_version
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from fieldslab.reader.buffers import Pool
 from fieldslab.reader.copying import RowLocations, find_unmarked_blocks
-from fieldslab.reader.gather import locate_elements, locate_point_ranges
+from fieldslab.reader.gather import locate_elements, locate_list_ranges, locate_point_ranges
 from fieldslab.reader.slab_storage import Storage
 from fieldslab.reader.stored.array import StoredArray
 from fieldslab.reader.stored.field import StoredField
@@ -93,7 +93,7 @@ def find_direct_blocks(
 ) -> np.ndarray:
     """Find the blocks that row numbers alone tell: positions in the marks of mirrors, int64[n].
 
-    Those are all blocks but those of values, and of index points, behind offsets.
+    Those are all blocks but those of values, lists and index points, behind offsets.
     """
     parts: list[np.ndarray] = []
     for array in list_arrays(fields, decoded):
@@ -115,6 +115,10 @@ def find_value_blocks(
             rows = locate_elements(field, locations, pool, pool)
             places = RowLocations(locations.shards, rows.starts)
             parts += _find_positions(field.values, places, rows.counts)
+        if field.lists is not None:
+            rows = locate_list_ranges(field, locations, pool, pool)
+            places = RowLocations(locations.shards, rows.starts)
+            parts += _find_positions(field.lists, places, rows.counts)
         if field.points is not None and field.field.name in decoded:
             rows = locate_point_ranges(field, locations, pool)
             places = RowLocations(locations.shards, rows.starts)

@@ -1,179 +1,17 @@
 """A batch: the values of chosen rows, field by field."""
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, Generic, NamedTuple, Self, SupportsIndex, TypeVar, overload
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from fieldslab.reader.buffers import Pool, ReusedMemory
+from fieldslab.reader.buffers import ReusedMemory
 from fieldslab.reader.image_values import Pictures, Views
-from fieldslab.reader.rows import check_index
-from fieldslab.schemas.errors import DamagedArray, UnknownField, UsageError
+from fieldslab.reader.var_len import Binary, Ragged, Text, VarLenValues
+from fieldslab.schemas.errors import UnknownField, UsageError
 from fieldslab.schemas.fields import Field
 
-_Item = TypeVar("_Item")
-_PADDED = Pool()
-"""Where padded rows go: touching fresh memory takes longer than padding."""
-
-
-class VarLenValues(Generic[_Item]):
-    """Values of rows that differ in length, concatenated: base of `Ragged`, `Text` and `Binary`.
-
-    Attributes
-    ----------
-    values
-        All elements of all rows: (elements, *shape).
-    offsets
-        Row i is `values[offsets[i]:offsets[i + 1]]`: int64[rows + 1], beginning with 0.
-    name
-        Name of the field, for messages.
-    """
-
-    __slots__ = ("name", "offsets", "values")
-
-    def __init__(self, values: np.ndarray, offsets: np.ndarray, name: str = "") -> None:
-        self.values = values
-        self.offsets = offsets
-        self.name = name
-
-    @property
-    def lengths(self) -> np.ndarray:
-        """Elements of each row: int64[rows]."""
-        return np.diff(self.offsets)
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of `values`."""
-        return self.values.nbytes
-
-    def __len__(self) -> int:
-        return len(self.offsets) - 1
-
-    @overload
-    def __getitem__(self, row: SupportsIndex) -> _Item: ...
-    @overload
-    def __getitem__(self, row: slice) -> Self: ...
-    def __getitem__(self, row: SupportsIndex | slice) -> _Item | Self:
-        """One row, or neighbouring rows `[a:b]` that share `values`. Raises RowOutOfRange."""
-        if isinstance(row, slice):
-            return self._slice_rows(row)
-        row = check_index(row, len(self))
-        return self._get_item(row, self.values[self.offsets[row] : self.offsets[row + 1]])
-
-    def __iter__(self) -> Iterator[_Item]:
-        return (self[row] for row in range(len(self)))
-
-    def to_padded(self, length: int | None = None, fill: Any = 0) -> np.ndarray:
-        """Copy into an array (rows, length, *shape), with `fill` at the end of shorter rows.
-
-        Parameters
-        ----------
-        length
-            Elements in each padded row. Default: the length of the longest row. Longer rows are
-            cut.
-
-        Raises UsageError if `length` is negative or `fill` does not fit the dtype.
-        """
-        if problem := explain_dtype_misfit(fill, self.values.dtype):
-            raise UsageError("`fill` does not fit the dtype", field=self.name, found=problem)
-        if length is not None and length < 0:
-            raise UsageError("a length cannot be negative", found=length)
-        # Imported late: this compiles kernels that only padding needs.
-        from fieldslab.reader.padding import pad_packed_rows
-
-        return pad_packed_rows(self.values, self.offsets, length, fill, _PADDED)
-
-    def _get_item(self, row: int, values: np.ndarray) -> _Item:
-        raise NotImplementedError
-
-    def _slice_rows(self, rows: slice) -> Self:
-        start, stop, step = rows.indices(len(self))
-        if step != 1:
-            raise UsageError("rows of different lengths can only be sliced with step 1", found=step)
-        offsets = self.offsets[start : max(start, stop) + 1]
-        first = offsets[0]
-        return type(self)(self.values[first : offsets[-1]], offsets - first, self.name)
-
-    def __repr__(self) -> str:
-        shape = "".join(f", {length}" for length in self.values.shape[1:])
-        return f"{type(self).__name__}({len(self)} rows, {self.values.dtype}[*{shape}])"
-
-
-class Ragged(VarLenValues[np.ndarray]):
-    """Arrays that differ in length along axis 0."""
-
-    __slots__ = ()
-
-    def tolist(self) -> list[Any]:
-        """Return the rows as lists of Python numbers."""
-        return [row.tolist() for row in self]
-
-    def _get_item(self, row: int, values: np.ndarray) -> np.ndarray:
-        return values
-
-
-class Text(VarLenValues[str]):
-    """Strings, as UTF-8 in `values` (uint8)."""
-
-    __slots__ = ()
-
-    def tolist(self) -> list[str]:
-        """Return the rows as strings."""
-        return list(self)
-
-    def _get_item(self, row: int, values: np.ndarray) -> str:
-        try:
-            return str(values.data, "utf-8")
-        except UnicodeDecodeError as error:
-            raise make_utf8_error(self.name, error, row=f"{row} of the batch") from error
-
-
-class Binary(VarLenValues[bytes]):
-    """Byte strings, such as encoded images."""
-
-    __slots__ = ()
-
-    def tolist(self) -> list[bytes]:
-        """Return the rows as bytes."""
-        return list(self)
-
-    def _get_item(self, row: int, values: np.ndarray) -> bytes:
-        return values.tobytes()
-
-
-def make_utf8_error(name: str, error: UnicodeDecodeError, **where: Any) -> DamagedArray:
-    """Make the error for text that is not UTF-8."""
-    return DamagedArray(
-        "text is not UTF-8",
-        field=name,
-        **where,
-        expected="UTF-8",
-        found=f"byte {error.object[error.start]:#04x} at {error.start}",
-        hint="Verify the slab; restore it from a copy, or pack it again.",
-    )
-
-
-def explain_dtype_misfit(number: Any, dtype: np.dtype[Any]) -> str | None:
-    """Say why a number, or an array of them, does not fit a dtype; None if it does."""
-    if type(number) is int and number == 0:  # what most pad with, on each batch
-        return None
-    try:
-        converted = np.array(number, dtype)
-        fits = dtype.kind not in "iub" or bool(np.all(converted == number))
-    except (OverflowError, TypeError, ValueError):
-        fits = False
-    return None if fits else f"{number!r} is no {dtype}"
-
-
 Values = np.ndarray | Ragged | Text | Binary | Pictures | Views
-
-VAR_LEN_CLASSES: dict[str, type[Ragged] | type[Text] | type[Binary]] = {
-    "ragged": Ragged,
-    "text": Text,
-    "binary": Binary,
-    "image": Binary,
-}
-"""What holds the rows of a field of variable length, by kind."""
 
 
 class Padding(NamedTuple):
@@ -200,8 +38,9 @@ class Batch(Mapping[str, Any]):
     """Values of chosen rows: a mapping from field name to array.
 
     Fixed and categorical fields are ndarrays (rows, *shape), the latter of codes (int32); ragged
-    fields are `Ragged`, text is `Text`, binary and image fields are `Binary`. The steps of an image
-    field decide what its decoded images are: see `ImageSteps`.
+    fields are `Ragged`, text is `Text`, binary and image fields are `Binary`, nested fields are
+    `Ragged` of one of these. The steps of an image field decide what its decoded images are: see
+    `ImageSteps`.
 
     Attributes
     ----------
@@ -345,10 +184,13 @@ def make_unknown_field_error(name: object, names: Mapping[str, Any]) -> UnknownF
 def _describe_values(values: Values) -> str:
     if isinstance(values, np.ndarray):
         return f"{values.dtype}{list(values.shape[1:]) or ''}"
-    return type(values).__name__
+    inner = getattr(values, "values", None)
+    of = f" of {type(inner).__name__}" if isinstance(inner, VarLenValues) else ""
+    return f"{type(values).__name__}{of}"
 
 
 def _describe_layout(field: Field) -> str:
     """Describe what must agree for two fields to be gathered into the same memory."""
     null = " or null" if field.nullable else ""
-    return f"{field.name!r}: {field.kind} {field.view}{list(field.shape) or ''}{null}"
+    kind = f"{field.kind} {field.inner}" if field.inner else field.kind
+    return f"{field.name!r}: {kind} {field.view}{list(field.shape) or ''}{null}"

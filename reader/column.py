@@ -7,10 +7,11 @@ from typing import Any, SupportsIndex, TypeVar
 
 import numpy as np
 
-from fieldslab.reader.batch import VAR_LEN_CLASSES, Values
+from fieldslab.reader.batch import Values
 from fieldslab.reader.rows import Rows, check_index, check_rows
 from fieldslab.reader.slab_storage import Storage
 from fieldslab.reader.stored.field import StoredField
+from fieldslab.reader.var_len import VAR_LEN_CLASSES
 from fieldslab.reader.views import View
 from fieldslab.schemas.errors import UsageError
 from fieldslab.schemas.fields import Field, Kind
@@ -111,6 +112,7 @@ class Column:
         shard, first = directory.find_shard(rows[0])
         other, last = directory.find_shard(rows[-1])
         in_pieces = shard != other or (self.field.variable and rows.step != 1)
+        in_pieces |= self._stored.lists is not None
         in_pieces |= self._storage.evictions is not None  # what may be evicted is not handed out
         stored = self._stored
         self._storage.changes.check()

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fieldslab.reader import kernels
-from fieldslab.reader.batch import VAR_LEN_CLASSES, Binary, Padding, Ragged, Text, Values
+from fieldslab.reader.batch import Padding, Values
 from fieldslab.reader.buffers import Allocator, Pool
 from fieldslab.reader.conversion import Conversion
 from fieldslab.reader.copying import RowLocations, map_and_verify, split_rows, verify_and_copy
@@ -14,8 +14,10 @@ from fieldslab.reader.rows import ShardDirectory, make_out_of_range_error
 from fieldslab.reader.stored.array import StoredArray
 from fieldslab.reader.stored.field import StoredField
 from fieldslab.reader.stored.field_frames import FieldFrames
+from fieldslab.reader.var_len import Binary, Ragged, Text, VarLenValues, hold_rows
 from fieldslab.reader.views import View, resolve_rows
 from fieldslab.schemas.errors import UsageError
+from fieldslab.schemas.inner_lists import find_inner_lists
 
 _ONE = np.ones(1, np.int64)
 _TWO = np.full(1, 2, np.int64)
@@ -91,6 +93,9 @@ def gather_fields(
             masks |= mask
         else:
             columns.values[name] = _gather_var_len(stored, locations, memory, pool, batches_in_turn)
+        if stored.lists is not None:
+            flat: Any = columns.values[name]
+            columns.values[name] = gather_lists(stored, flat, locations, memory, pool)
         if stored.size is not None:
             columns.sizes[name] = gather_items(stored.size, locations, memory, name)
         if stored.valid is not None:
@@ -262,7 +267,7 @@ def _gather_var_len(
     verify_and_copy(
         array, RowLocations(locations.shards, rows.starts), rows.counts, out, batches_in_turn, copy
     )
-    return VAR_LEN_CLASSES[stored.field.kind](out, rows.offsets, name)
+    return hold_rows(stored.field, out, rows.offsets)
 
 
 def _gather_padded(
@@ -323,7 +328,45 @@ def gather_compressed(
     offsets = memory.allocate_array((field.name, "offsets"), (len(locations.in_shard) + 1,), _INT64)
     offsets[0] = 0
     np.cumsum(counts, out=offsets[1:], dtype=np.int64)
-    return VAR_LEN_CLASSES[field.kind](out, offsets, field.name)
+    return hold_rows(field, out, offsets)
+
+
+def gather_lists(
+    stored: StoredField,
+    rows: VarLenValues[Any],
+    locations: RowLocations,
+    memory: Allocator,
+    pool: Pool,
+) -> Ragged:
+    """Gather the lists inside the rows of a nested field, of which `rows` has the elements.
+
+    Raises DamagedArray where they do not have as many elements as the rows.
+    """
+    name = stored.field.name
+    ranges = locate_list_ranges(stored, locations, memory, pool)
+    array = stored.lists
+    assert array is not None
+    lengths = pool.allocate_array(None, (ranges.total,), array.dtype)
+    places = RowLocations(locations.shards, ranges.starts)
+    verify_and_copy(array, places, ranges.counts, lengths)
+    ends = memory.allocate_array((name, array.role), (ranges.total + 1,), _INT64)
+    inner = find_inner_lists(lengths, ranges.offsets, rows.offsets, ends)
+    if (wrong := inner.wrong_row) is not None:
+        raise stored.make_lists_error(int(locations.shards[wrong]), int(locations.in_shard[wrong]))
+    lists = type(rows)(rows.values, inner.offsets, name, inner.valid)
+    return Ragged(lists, ranges.offsets, name)
+
+
+def locate_list_ranges(
+    stored: StoredField, locations: RowLocations, memory: Allocator, pool: Pool
+) -> ElementRanges:
+    """Locate the lists inside the rows of a nested field. Raises DamagedArray."""
+    array, ends = stored.lists, stored.list_offsets
+    assert array is not None
+    assert ends is not None
+    key = stored.field.name, ends.role
+    offsets = memory.allocate_array(key, (len(locations.in_shard) + 1,), _INT64)
+    return _read_ranges(ends, array, locations, offsets, pool)
 
 
 def gather_validity(

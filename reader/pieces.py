@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fieldslab.reader.batch import VAR_LEN_CLASSES, Values
+from fieldslab.reader.batch import Values
 from fieldslab.reader.buffers import Allocator, Pool
 from fieldslab.reader.conversion import Conversion
 from fieldslab.reader.copying import RowLocations, map_and_verify, split_rows, verify_and_copy
@@ -19,12 +19,14 @@ from fieldslab.reader.gather import (
     GatheredFields,
     choose_copy,
     gather_compressed,
+    gather_lists,
     gather_validity,
 )
 from fieldslab.reader.kernels import MOST_ELEMENTS, find_shard, load_i64
 from fieldslab.reader.rows import ShardDirectory, make_out_of_range_error
 from fieldslab.reader.stored.array import StoredArray
 from fieldslab.reader.stored.field import StoredField
+from fieldslab.reader.var_len import hold_rows
 from fieldslab.schemas.errors import RowOutOfRange
 from fieldslab.schemas.jit import kernel, load_u64
 
@@ -218,6 +220,9 @@ def gather_pieces(
             if stored.codes is not None:
                 stored.translate_codes(values.reshape(-1), *pieces.locate_rows())
             columns.values[name] = values
+        if stored.lists is not None:
+            flat: Any = columns.values[name]
+            columns.values[name] = gather_lists(stored, flat, pieces.locate_rows(), memory, pool)
         if stored.size is not None:
             columns.sizes[name] = gather_items(stored.size, pieces, memory, name)
         if stored.valid is not None:
@@ -269,7 +274,7 @@ def _gather_var_len(
     out = memory.allocate_array((name, array.role), (total, *array.shape), dtype)
     runs = RowLocations(shards, elements[0])
     verify_and_copy(array, runs, elements[1], out, batches_in_turn, copy)
-    return VAR_LEN_CLASSES[stored.field.kind](out, offsets, name)
+    return hold_rows(stored.field, out, offsets)
 
 
 def _find_elements(

@@ -6,7 +6,6 @@ from typing import Any, Literal
 
 import numpy as np
 
-from fieldslab.reader.batch import VarLenValues
 from fieldslab.reader.buffers import round_up_capacity
 from fieldslab.reader.images.encoded import find_images
 from fieldslab.reader.loading.loader import Loader
@@ -15,6 +14,7 @@ from fieldslab.reader.orders.order import Subset
 from fieldslab.reader.slab import Slab
 from fieldslab.reader.stored.maps import map_keeper
 from fieldslab.reader.stored.sizes import count_stored_bytes
+from fieldslab.reader.var_len import VarLenValues
 from fieldslab.schemas.images import CODES
 
 SAMPLE_ROWS = 2**14
@@ -132,7 +132,7 @@ def _count_batch_bytes(batch: Mapping[str, Any]) -> int:
 
 def _count_bytes(values: Any) -> int:
     if isinstance(values, VarLenValues):
-        values = [values.values, values.offsets]
+        return _count_bytes([values.values, values.offsets])
     if isinstance(values, tuple | list):
         return sum(map(_count_bytes, values))
     return round_up_capacity(values.nbytes) if values.nbytes else 0

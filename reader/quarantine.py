@@ -8,12 +8,13 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from fieldslab.reader import forks
-from fieldslab.reader.batch import Batch, Failure, Padding, VarLenValues
+from fieldslab.reader.batch import Batch, Failure, Padding
 from fieldslab.reader.buffers import Allocator
 from fieldslab.reader.copying import RowLocations
 from fieldslab.reader.gather import GatheredFields
 from fieldslab.reader.rows import ShardDirectory
 from fieldslab.reader.stored.field import StoredField
+from fieldslab.reader.var_len import VarLenValues
 from fieldslab.schemas.access import Folder
 from fieldslab.schemas.errors import DamagedArray, RemoteUnreadable, Unreadable, UsageError
 from fieldslab.schemas.fields import Field
@@ -294,10 +295,7 @@ def blank_rows(
             continue
         values = batch[name]
         if isinstance(values, VarLenValues):
-            lengths = np.where(mask, 0, values.lengths)
-            kept = np.repeat(~mask, values.lengths)
-            offsets = np.concatenate([[0], np.cumsum(lengths)])
-            filled: Any = type(values)(values.values[kept], offsets, name)
+            filled: Any = values.empty_rows(mask)
             batch.replace(name, filled)
         else:
             padding = (paddings or {}).get(name)

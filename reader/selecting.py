@@ -11,6 +11,7 @@ from fieldslab.reader.column import Column
 from fieldslab.reader.rowfiles import open_row_file
 from fieldslab.reader.rows import Rows, check_integer, check_rows
 from fieldslab.reader.slab_storage import Storage
+from fieldslab.reader.var_len import VarLenValues
 from fieldslab.reader.views import ChosenRows, View, choose_rows, find_stored_rows
 from fieldslab.schemas.errors import UsageError
 from fieldslab.schemas.rowfile import SUFFIX, read_row_file, write_row_file
@@ -207,4 +208,7 @@ class Selectable:
 def _to_values(column: Any, valid: np.ndarray | None) -> "Values":
     if isinstance(column, np.ndarray):
         return column, None, valid
+    lists = column.values
+    if isinstance(lists, VarLenValues):
+        return lists.values, column.offsets, valid, (lists.offsets, lists.valid)
     return column.values, column.offsets, valid

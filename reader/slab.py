@@ -7,7 +7,7 @@ from typing import Any, SupportsIndex, overload
 import numpy as np
 
 from fieldslab.reader.arrow import Tabular
-from fieldslab.reader.batch import Batch, Buffers, Text
+from fieldslab.reader.batch import Batch, Buffers
 from fieldslab.reader.buffers import ReusedMemory
 from fieldslab.reader.column import Column
 from fieldslab.reader.images.steps import check_decode_option
@@ -15,6 +15,7 @@ from fieldslab.reader.reading import read_batch
 from fieldslab.reader.row_samples import Samples
 from fieldslab.reader.rows import Rows, check_index, check_integer, check_rows, wrap_rows
 from fieldslab.reader.slab_storage import Storage
+from fieldslab.reader.var_len import Text
 from fieldslab.reader.views import ChosenRows, View
 from fieldslab.reader.windowed import Windowed
 from fieldslab.schemas.episodes import Episodes, find_episode_lengths

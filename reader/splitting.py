@@ -10,6 +10,7 @@ import numpy as np
 
 from fieldslab.reader.batch import Batch
 from fieldslab.reader.draws.permutation import make_keys, mix_bits
+from fieldslab.reader.var_len import Ragged, VarLenValues
 from fieldslab.schemas.errors import UsageError
 from fieldslab.schemas.fields import Field
 from fieldslab.schemas.jit import kernel, load_u8, load_u64
@@ -120,6 +121,11 @@ def _hash_rows(
 
 def _hash_values(values: Any, hashes: np.ndarray, valid: np.ndarray | None) -> None:
     """Mix the rows of a field into `hashes`, uint64[n]."""
+    if isinstance(lists := getattr(values, "values", None), VarLenValues):
+        _hash_values(Ragged(lists.values, lists.offsets[values.offsets]), hashes, valid)
+        lengths = lists.lengths if lists.valid is None else np.where(lists.valid, lists.lengths, -1)
+        _hash_values(Ragged(lengths, values.offsets), hashes, valid)
+        return
     if isinstance(values, np.ndarray):
         data = np.ascontiguousarray(values)
         if data.dtype.kind in "biu":

@@ -7,30 +7,45 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from fieldslab.reader.batch import Batch, Failure, Ragged
+from fieldslab.reader.batch import Batch, Failure
 from fieldslab.reader.buffers import Allocator
 from fieldslab.reader.image_values import Pictures, Views
 from fieldslab.reader.images.steps import ImageSteps
+from fieldslab.reader.var_len import Ragged, VarLenValues
 from fieldslab.schemas.errors import UsageError
 from fieldslab.schemas.fields import Field
+from fieldslab.schemas.optiontext import mark_option
 
 _ARRAYS = {torch.from_numpy(np.empty(0, code)).dtype for code in "?bhilBefdFD"}
 """Dtypes of tensors that arrays have, too, in all releases of torch."""
 
 
 class Jagged(NamedTuple):
-    """Rows of different lengths: all elements, and where rows begin and end (int64[rows + 1])."""
+    """Rows of different lengths: all elements, and where rows begin and end (int64[rows + 1]).
 
-    values: torch.Tensor
+    Of a nested field, `values` is the `Jagged` of all lists inside the lists.
+    """
+
+    values: Any
     offsets: torch.Tensor
 
     def nested(self) -> torch.Tensor:
-        """Return the rows as a nested tensor of layout `torch.jagged`, without a copy."""
+        """Return the rows as a nested tensor of layout `torch.jagged`, without a copy.
+
+        Raises UsageError for lists of lists, which have no such layout.
+        """
+        if isinstance(self.values, Jagged):
+            raise UsageError(
+                "lists of lists are no nested tensor",
+                hint="Write batch[name].values.nested(), which has the lists inside.",
+            )
         return torch.nested.nested_tensor_from_jagged(self.values, self.offsets)
 
 
 class TensorBatch(dict[str, Any]):
     """A batch as tensors by field name; ragged fields are `Jagged`, text and bytes as in `Batch`.
+
+    Nested fields of numbers are `Jagged` of `Jagged`, those of text and bytes as in `Batch`.
 
     Decoded images are a tensor, a tuple of tensors for views of several sizes, or a list of them
     for pictures of their own sizes.
@@ -66,7 +81,7 @@ class TensorBatch(dict[str, Any]):
     def _map_tensors(self, change: Any) -> "TensorBatch":
         def change_value(value: Any) -> Any:
             if isinstance(value, Jagged):
-                return Jagged(change(value.values), change(value.offsets))
+                return Jagged(change_value(value.values), change(value.offsets))
             if isinstance(value, tuple | list):
                 return type(value)(change_value(each) for each in value)
             return change(value) if isinstance(value, torch.Tensor) else value
@@ -165,12 +180,31 @@ class ToTensors:
 
     def _convert_value(self, name: str, value: Any) -> Any:
         if isinstance(value, Ragged):
-            return Jagged(self._convert_array(name, value.values), torch.from_numpy(value.offsets))
+            elements = self._convert_elements(name, value.values)
+            return value if elements is None else Jagged(elements, torch.from_numpy(value.offsets))
         if isinstance(value, Views):
             return tuple(self._convert_array(name, each) for each in value)
         if isinstance(value, Pictures):
             return [_view_as_tensor(each) for each in value]
         return self._convert_array(name, value) if isinstance(value, np.ndarray) else value
+
+    def _convert_elements(self, name: str, elements: Any) -> Any:
+        """Convert the elements of a ragged field; None for text and bytes, which stay as they are.
+
+        Raises UsageError where a list inside a list is null: a tensor could not say so.
+        """
+        if not isinstance(elements, VarLenValues):
+            return self._convert_array(name, elements)
+        if not isinstance(elements, Ragged):
+            return None
+        if elements.valid is not None:
+            raise UsageError(
+                "a list inside a list is null, which tensors cannot say",
+                field=name,
+                hint=f"Take batches as numpy, whose {name!r} tells, or pack it as JSON: "
+                f"{mark_option('cast', 'json', column=name)}.",
+            )
+        return self._convert_value(name, elements)
 
     def _convert_array(self, name: str, array: np.ndarray | torch.Tensor) -> torch.Tensor:
         if isinstance(array, torch.Tensor):
@@ -201,7 +235,7 @@ def _restore_tensor(stored: np.ndarray, dtype: torch.dtype, shape: tuple[int, ..
 def _convert_to_values(name: str, value: Any) -> Any:
     """Convert a value of a `TensorBatch` to one of a `Batch`."""
     if isinstance(value, Jagged):
-        return Ragged(_view_as_array(value.values), _view_as_array(value.offsets), name)
+        return Ragged(_convert_to_values(name, value.values), _view_as_array(value.offsets), name)
     if isinstance(value, tuple):
         return Views(_view_as_array(each) for each in value)
     if isinstance(value, list):

@@ -5,9 +5,9 @@ from typing import Any
 
 import numpy as np
 
-from fieldslab.reader.batch import Ragged, VarLenValues
 from fieldslab.reader.gather import GatheredFields
 from fieldslab.reader.image_values import Pictures, Views
+from fieldslab.reader.var_len import VarLenValues
 from fieldslab.schemas.errors import UsageError
 from fieldslab.schemas.fields import Field
 
@@ -21,7 +21,8 @@ def clear_padded_rows(
     """
     for name, values in columns.values.items():
         if isinstance(values, VarLenValues):
-            columns.values[name] = _empty_rows(values, padded.reshape(-1))
+            emptied: Any = values.empty_rows(padded.reshape(-1))
+            columns.values[name] = emptied
         elif isinstance(values, Pictures):
             hint = 'Give all one size, such as by Resize, or write edges="repeat".'
             raise UsageError("pictures of their own sizes are no zeros", field=name, hint=hint)
@@ -45,13 +46,3 @@ def drop_row_axis(columns: GatheredFields) -> None:
                 parts[name] = each[:, 0]
             elif isinstance(each, Views):
                 parts[name] = Views(array[:, 0] for array in each)
-
-
-def _empty_rows(values: Any, some: np.ndarray) -> Any:
-    """Take the elements of some rows away."""
-    lengths = np.diff(values.offsets)
-    kept = values.values[np.repeat(~some, lengths)]
-    offsets = np.zeros_like(values.offsets)
-    np.cumsum(np.where(some, 0, lengths), out=offsets[1:])
-    made: Ragged = type(values)(kept, offsets, values.name)
-    return made

@@ -5,6 +5,7 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import numpy as np
 
 from fieldslab.schemas.errors import DamagedArray, UsageError
@@ -19,6 +20,8 @@ BATCH_BYTES = 32 * 2**20
 """About as much is read at a time."""
 _MOST_ROWS = 1 << 16
 _ENCODED = ("jpeg", "png", "webp", "mixed")
+NESTED_KEY = "fieldslab:nested"
+"""Metadata of an Arrow field whose lists are packed as a nested field, whatever their lengths."""
 _FEATURES = {"image": {"_type": "Image"}, "audio": {"_type": "Audio"}}
 
 
@@ -43,16 +46,28 @@ class ArrowMaker:
         self._categories = None
         if categories is not None:
             self._categories = pa.array(list(categories), pa.large_string())
+        self._inner = None if field.kind != "nested" else ArrowMaker(make_inner(field), None)
         self.type = find_type(field)
 
     def convert(
-        self, values: np.ndarray, offsets: np.ndarray | None, valid: np.ndarray | None
+        self,
+        values: np.ndarray,
+        offsets: np.ndarray | None,
+        valid: np.ndarray | None,
+        lists: "Lists | None" = None,
     ) -> "pa.Array":
         """Make the array of n rows, null where `valid` (bool[n]) is False. It may share memory.
 
         Row `i` of a field of variable length is `values[offsets[i]:offsets[i + 1]]`; offsets are
-        int64[n + 1]. Raises DamagedArray for text that is not UTF-8.
+        int64[n + 1]. Of a nested field it is the `lists` of these numbers, of which each has
+        offsets, int64[lists + 1], and validity, bool[lists] or None, of its own. Raises
+        DamagedArray for text that is not UTF-8.
         """
+        if lists is not None:
+            assert offsets is not None
+            assert self._inner is not None
+            items = self._inner.convert(values, *lists)
+            return _make_lists(self.type, items, offsets, valid)
         import pyarrow as pa
 
         field = self._field
@@ -68,8 +83,7 @@ class ArrowMaker:
         starts = pa.py_buffer(np.ascontiguousarray(offsets, np.int64))
         count = len(offsets) - 1
         if field.kind == "ragged":
-            items = _make_rows(field, values, None)
-            return pa.Array.from_buffers(self.type, count, [bits, starts], children=[items])
+            return _make_lists(self.type, _make_rows(field, values, None), offsets, valid)
         storage = pa.large_string() if field.kind == "text" else pa.large_binary()
         content = pa.py_buffer(np.ascontiguousarray(values))
         array = pa.Array.from_buffers(storage, count, [bits, starts, content])
@@ -81,6 +95,16 @@ class ArrowMaker:
         if self.type == storage:
             return array
         return pa.ExtensionArray.from_storage(self.type, array)
+
+
+Lists = tuple[np.ndarray, np.ndarray | None]
+"""Offsets and validity of the lists inside the lists of a nested field."""
+
+
+def make_inner(field: Field) -> Field:
+    """Make the field whose rows are the lists inside the lists of a nested field."""
+    assert field.inner is not None
+    return msgspec.structs.replace(field, kind=field.inner, inner=None, attributes={})
 
 
 def make_schema(
@@ -96,6 +120,8 @@ def make_schema(
     features: dict[str, Any] = {}
     for field, maker in zip(fields, makers, strict=True):
         metadata = _choose_texts(field.attributes)
+        if field.inner == "ragged":  # lists of text and of bytes are nested anyway
+            metadata[NESTED_KEY] = field.inner
         columns.append(pa.field(field.name, maker.type, metadata=metadata or None))
         logical = None if field.logical is None else field.logical.type
         if field.logical is not None and logical == "class_label" and not field.shape:
@@ -168,6 +194,8 @@ def find_type(field: Field) -> "pa.DataType":
         return pa.json_(pa.large_string()) if is_json else pa.large_string()
     if field.kind in ("binary", "image"):
         return pa.large_binary()
+    if field.kind == "nested":
+        return pa.large_list(find_type(make_inner(field)))
     kind, shape = _find_element(field)
     for size in reversed(shape):
         kind = pa.list_(kind, size)
@@ -186,6 +214,17 @@ def _find_element(field: Field) -> "tuple[pa.DataType, tuple[int, ...]]":
     if kind == "bytes" and field.shape:
         return pa.binary(field.shape[-1]), field.shape[:-1]
     return find_scalar_type(field), field.shape
+
+
+def _make_lists(
+    kind: "pa.DataType", items: "pa.Array", offsets: np.ndarray, valid: np.ndarray | None
+) -> "pa.Array":
+    """Make large lists of `items`, null where `valid` is False."""
+    import pyarrow as pa
+
+    bits = None if valid is None else pa.array(valid).buffers()[1]
+    starts = pa.py_buffer(np.ascontiguousarray(offsets, np.int64))
+    return pa.Array.from_buffers(kind, len(offsets) - 1, [bits, starts], children=[items])
 
 
 def _make_rows(field: Field, values: np.ndarray, bits: "pa.Buffer | None") -> "pa.Array":

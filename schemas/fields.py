@@ -9,7 +9,8 @@ import numpy as np
 
 from fieldslab.schemas.images import CODECS
 
-Kind = Literal["fixed", "ragged", "text", "binary", "image", "categorical"]
+Kind = Literal["fixed", "ragged", "text", "binary", "image", "categorical", "nested"]
+InnerKind = Literal["ragged", "text", "binary"]
 DtypeName = Literal[
     "bool",
     "int8",
@@ -33,6 +34,8 @@ Role = Literal[
     "size",
     "points.values",
     "points.offsets",
+    "lists.values",
+    "lists.offsets",
     "codec",
     "valid",
     "categories.values",
@@ -55,12 +58,15 @@ MAX_EVERY = 8192
 POINT_ITEMS = 5
 """Numbers of an index point: its bit position in two, and three DC predictors."""
 
+MAX_INNER = 2**31 - 1
+"""Elements of a list inside a list, at most."""
+
 Count = Annotated[int, msgspec.Meta(ge=0, le=MAX_COUNT)]
 Every = Annotated[int, msgspec.Meta(ge=0, le=MAX_EVERY)]
 Shape = Annotated[tuple[Count, ...], msgspec.Meta(max_length=30)]
 Stem = Annotated[str, msgspec.Meta(pattern=r"^[0-9]{2,6}-[a-z0-9_]{1,40}\Z")]
 
-VARIABLE_KINDS = ("ragged", "text", "binary", "image")
+VARIABLE_KINDS = ("ragged", "text", "binary", "image", "nested")
 
 
 class Logical(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -126,7 +132,7 @@ class ArraySpec(NamedTuple):
 
     `shape` is that of one item, `per` what there is an item for. Where rows have different numbers
     of items, `by` is the role of the offsets that divide them. Items lie within `limits`, both ends
-    included.
+    included. Of nested fields, a "point" is a list inside a list.
     """
 
     role: Role
@@ -142,7 +148,7 @@ class ArraySpec(NamedTuple):
         return self.dtype.itemsize * math.prod(self.shape)
 
 
-_U1, _U2, _U4, _U8 = (np.dtype(name) for name in ("u1", "<u2", "<u4", "<u8"))
+_U1, _U2, _U4, _U8, _I4 = (np.dtype(name) for name in ("u1", "<u2", "<u4", "<u8", "<i4"))
 VALID = ArraySpec("valid", np.dtype("bool"), (), "row", limits=(0, 1))
 
 
@@ -153,6 +159,7 @@ class Field(
 
     `dtype` and `shape` are those of one row (`fixed`, `categorical`) or of one element along
     axis 0 (`ragged`; for `text`, `binary` and `image` one byte). `stem` starts its file names.
+    A row of a `nested` field is a list of rows as those of a field of the kind `inner`.
     Of images, `index` is the MCUs from one index point to the next (0 for one point a row of
     MCUs), None without an index; `coded` fields have an array of codes, one for each row.
     """
@@ -163,6 +170,7 @@ class Field(
     dtype: DtypeName = "uint8"
     shape: Shape = ()
     nullable: bool = False
+    inner: InnerKind | None = None
     codec: str | None = None
     index: Every | None = None
     coded: bool = False
@@ -238,6 +246,10 @@ class Field(
         if self.index is not None:
             specs.append(ArraySpec("points.values", _U2, (POINT_ITEMS,), "point", "points.offsets"))
             specs.append(ArraySpec("points.offsets", _U8, (), "row+1"))
+        if self.kind == "nested":
+            most = -1, MAX_INNER
+            specs.append(ArraySpec("lists.values", _I4, (), "point", "lists.offsets", most))
+            specs.append(ArraySpec("lists.offsets", _U8, (), "row+1"))
         if self.coded:
             specs.append(ArraySpec("codec", _U1, (), "row", limits=(0, len(CODECS) - 1)))
         if self.nullable:
@@ -259,7 +271,7 @@ class Field(
 
     def find_contradiction(self) -> str | None:
         """Say why these members contradict each other; None if they do not."""
-        byte_wise = self.kind in ("text", "binary", "image")
+        byte_wise = (self.inner or self.kind) in ("text", "binary", "image")
         if byte_wise and (self.dtype != "uint8" or self.shape):
             return f"kind {self.kind} is stored as bytes, not as {self.dtype}{list(self.shape)}"
         if self.kind == "categorical":
@@ -271,6 +283,8 @@ class Field(
             return f"kind {self.kind} has no categories"
         if self.categories is not None and len(set(self.categories)) < len(self.categories):
             return "a category comes twice"
+        if (self.inner is not None) != (self.kind == "nested"):
+            return "`inner` belongs to nested fields"
         if self.compression is not None and self.kind in ("image", "categorical"):
             return f"kind {self.kind} is not compressed"
         if (self.codec is not None) != (self.kind == "image"):
@@ -283,10 +297,12 @@ class Field(
         """Describe a row of this field for people: `float32[16]`, `text, or null`."""
         shape = "[" + ", ".join(map(str, self.shape)) + "]" if self.shape else ""
         categories = self.table.count if self.table else len(self.categories or ())
+        inner = f"{self.view}{shape} lists" if self.inner == "ragged" else self.inner
         words = {
             "fixed": f"{self.view}{shape}",
             "ragged": f"ragged {self.view}{shape}",
             "image": f"image ({self.codec})",
+            "nested": f"lists of {inner}",
             "categorical": f"categorical, {categories:,} categories",
         }
         null = ", or null" if self.nullable else ""

@@ -52,8 +52,8 @@ class Shard(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaul
     """A run of rows with its own arrays.
 
     `elements` has one count per variable-length field (bytes for text, binary and image), `nulls`
-    one per nullable field and `points` one per indexed field, in field order: with `rows` they
-    fix the size of every file. `root` is the SHA-256 over the shard's digests.
+    one per nullable field and `points` one per field that is indexed or nested, in field order:
+    with `rows` they fix the size of every file. `root` is the SHA-256 over the shard's digests.
     """
 
     rows: Annotated[int, msgspec.Meta(ge=1, le=MAX_COUNT)]
@@ -67,7 +67,7 @@ class Counts(NamedTuple):
     """The counts of all shards as arrays: `rows` is int64[shards].
 
     `elements`, `nulls` and `points` are int64[shards, n], with a column for each field that is of
-    variable length, nullable, or indexed.
+    variable length, nullable, or indexed or nested.
     """
 
     rows: np.ndarray

@@ -1,21 +1,31 @@
 """What a slab gives, row by row, in a form that is easily compared."""
 
+import json
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from fieldslab.reader import Slab
+from fieldslab.reader import Slab, VarLenValues
 
 Row = bytes | str | None
-"""Text and the names of categories as `str`, null as None, all else as the bytes of the row."""
+"""Text and the names of categories as `str`, null as None, lists of lists as JSON text of their
+rows, bytes in hexadecimal digits; all else as the bytes of the row."""
 
 
 def as_row(value: Any) -> Row:
     """A value that `slab[i]` or a batch gives."""
     if value is None or isinstance(value, str | bytes):
         return value
+    if isinstance(value, list | VarLenValues):
+        return nested_row([as_row(item) for item in value])
     return bytes(value.tobytes())
+
+
+def nested_row(rows: Sequence[Row]) -> str:
+    """Lists inside a list, as the text that stands for them here."""
+    items = [row.hex() if isinstance(row, bytes) else row for row in rows]
+    return json.dumps(items, ensure_ascii=False)
 
 
 def gathered(slab: Slab, rows: Sequence[int], name: str) -> list[Row]:

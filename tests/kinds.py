@@ -70,8 +70,29 @@ def make_table(rows: int = 50) -> pa.Table:
             [[datetime.date(2020, 1, 1)] * (row % 4) for row in numbers],
             pa.large_list(pa.date32()),
         ),
+        "lists of text": pa.array(
+            [texts.to_pylist()[: row % 4] for row in numbers], pa.large_list(pa.large_string())
+        ),
+        "lists of text or null": pa.array(
+            keep([["a", None][: row % 3] for row in numbers]), pa.large_list(pa.large_string())
+        ),
+        "lists of bytes": pa.array(
+            [[b"\xff" * row] * (row % 3) for row in numbers], pa.large_list(pa.large_binary())
+        ),
+        "lists": pa.array(
+            [[[row]] * (row % 4) for row in numbers], pa.large_list(pa.large_list(pa.int16()))
+        ),
+        "lists or null": pa.array(
+            keep([[[row] * 2, None, []][: row % 4] for row in numbers]),
+            pa.large_list(pa.large_list(pa.float32())),
+        ),
         "label": pa.array(numbers % 3),
     }
     features = {"label": {"_type": "ClassLabel", "names": ["a", "b", "c"]}}
     described = json.dumps({"info": {"features": features}})
-    return pa.table(columns).replace_schema_metadata({"note": "kept", "huggingface": described})
+    table = pa.table(columns)
+    for name in ("lists", "lists or null"):  # which could be rectangular otherwise
+        index = table.schema.get_field_index(name)
+        marked = table.schema.field(name).with_metadata({"fieldslab:nested": "ragged"})
+        table = table.set_column(index, marked, table[name])
+    return table.replace_schema_metadata({"note": "kept", "huggingface": described})

@@ -70,6 +70,22 @@ def test_every_row_has_the_bytes_that_were_written(program: Path, path: Path) ->
         assert done.stdout.splitlines() == ["null" if row is None else row.hex() for row in rows]
 
 
+def test_lists_inside_lists_are_printed(program: Path, tmp_path: Path) -> None:
+    """Each list of a nested field comes out, null where it is; lengths that lie are an error."""
+    rows = [["größe", "", None], [], None, ["a"] * 3]
+    pack(
+        {"i": [1.5] * 4, "t": pa.array(rows, pa.list_(pa.string()))},
+        tmp_path / "n.slab",
+        nulls={"t": "mask"},
+    )
+    told = run(program, tmp_path / "n.slab", "t").stdout.splitlines()
+    assert told == [f"[{'größe'.encode().hex()}, , null]", "[]", "null", "[61, 61, 61]"]
+    file = array_path(tmp_path / "n.slab", "t", "lists.values")
+    for number in (2**30, -2):
+        poke(file, np.array([number], "<i4"), offset=12)
+        assert "lists of row 3 are damaged" in run(program, tmp_path / "n.slab", "t").stderr
+
+
 def test_one_row_is_printed_alone(program: Path, path: Path) -> None:
     """With a row number, that row is printed; one that is not there is an error."""
     assert run(program, path, "tokens", 40).stdout.strip() == TOKENS[40].tobytes().hex()

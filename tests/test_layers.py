@@ -26,6 +26,7 @@ ROOMS = (
     ("member_rows",),
     ("buffers", "image_values", "notebook"),
     ("conversion", "padding"),
+    ("var_len",),
     ("batch",),
     ("stored",),
     ("copying",),

@@ -11,7 +11,11 @@ from fieldslab.packer.check.stored import StoredRows
 from fieldslab.packer.convert.fieldplan import ConvertedRows
 from fieldslab.schemas.fields import ArraySpec, Field, Role
 
-_NAMES: dict[Role, str] = {"size": "[height, width]", "points.values": "index point"}
+_NAMES: dict[Role, str] = {
+    "size": "[height, width]",
+    "points.values": "index point",
+    "lists.values": "length of list",
+}
 """What an array holds, in words, where its role does not say that."""
 
 
@@ -104,7 +108,7 @@ def _describe_row(
         return "values", 0, "only one is null", ours_is, theirs_is
     ours, theirs = _slice_value(source, row), _slice_value(stored, row)
     if len(ours) != len(theirs):
-        unit = "elements" if field.kind == "ragged" else "bytes"
+        unit = "elements" if (field.inner or field.kind) == "ragged" else "bytes"
         return "values", 0, "length", f"{len(ours)} {unit}", f"{len(theirs)} {unit}"
     wrong = np.flatnonzero(_view_bytes(ours) != _view_bytes(theirs))
     if not len(wrong):

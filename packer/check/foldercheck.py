@@ -1,7 +1,7 @@
 """Checks one folder of a slab: its files, its digest table, and what its blocks came to."""
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import replace
 
@@ -14,6 +14,7 @@ from fieldslab.packer.check.block_check import (
     make_block_problem,
 )
 from fieldslab.packer.check.findings import Findings, Problem, make_problem
+from fieldslab.packer.check.inner_list_check import check_inner_lists
 from fieldslab.packer.check.picture_check import check_pictures
 from fieldslab.packer.check.sampling import Run, Selection
 from fieldslab.packer.check.threads import MapInThreads
@@ -149,15 +150,16 @@ class FolderCheck:
             self._check_table(self._table_problem)
 
     def check_whole_folder(self) -> None:
-        """Check what needs the whole folder: its digest table, its nulls and its pictures."""
+        """Check what needs the whole folder: its digest table, nulls, pictures and lists."""
         self.check_table()
         for file in self.folder.files:
             if file.role == "valid" and self._is_array_sound(file):
                 self._check_nulls(file)
-            if file.role == "size":
+            if file.role in ("size", "lists.values"):
                 arrays = [other for other in self.folder.files if other.field is file.field]
                 if all(map(self._is_array_sound, arrays)):
-                    self._check_pictures(file.field)
+                    check = check_pictures if file.role == "size" else check_inner_lists
+                    self._check_rows(file.field, check)
 
     def _is_array_sound(self, file: ArrayFile) -> bool:
         """Return True if all of an array was read, and nothing is wrong with it."""
@@ -232,9 +234,9 @@ class FolderCheck:
                 )
             )
 
-    def _check_pictures(self, field: Field) -> None:
+    def _check_rows(self, field: Field, check: Callable[..., Iterator[Problem]]) -> None:
         try:
-            for problem in check_pictures(self.folder, field, self._run):
+            for problem in check(self.folder, field, self._run):
                 self._findings.add(problem)
         except (DamagedArray, Unreadable) as error:
             self._findings.add(make_problem(error, get_row_range(self.folder)))

@@ -162,7 +162,9 @@ class StoredSlab:
         offsets = np.concatenate([[0], np.cumsum(rows.lengths)])
         values = self._frames[key].read_values(rows.values, offsets, counts, field)
         lengths = None if counts is None else counts.astype(np.int64)
-        return StoredRows(values, lengths, rows.valid)
+        others = dict(rows.other_arrays)
+        others.pop("lengths", None)
+        return StoredRows(values, lengths, rows.valid, others)
 
     def _open_tables(self, member: int) -> Folder:
         folder = self.members.find_tables(member, mapped=False)

@@ -26,6 +26,8 @@ def _format_plain_type(field: Field) -> str:
         return "codes" if not count else f"{count:,} categories"
     if field.kind in ("text", "binary"):
         return logical.type if logical is not None else ""
+    if field.inner in ("text", "binary"):
+        return f"{field.inner}[*]"
     name: str = field.dtype
     if logical is not None and logical.type in ("timestamp", "time", "duration"):
         zone = f", {logical.timezone}" if logical.timezone else ""
@@ -35,8 +37,8 @@ def _format_plain_type(field: Field) -> str:
     elif logical is not None and logical.names is not None:
         name = f"{field.dtype}, {format_count(len(logical.names), 'name')}"
     elif logical is not None and logical.type == "uuid":
-        return "uuid" if field.kind == "fixed" else "uuid[*]"
-    dims = [*(["*"] if field.kind == "ragged" else []), *map(str, field.shape)]
+        return "uuid" + {"fixed": "", "ragged": "[*]"}.get(field.kind, "[*,*]")
+    dims = ["*"] * {"ragged": 1, "nested": 2}.get(field.kind, 0) + list(map(str, field.shape))
     return f"{name}[{','.join(dims)}]" if dims else name
 
 
@@ -53,6 +55,7 @@ def field_to_json(field: Field) -> dict[str, Any]:
     names = (
         "name",
         "kind",
+        "inner",
         "dtype",
         "shape",
         "codec",

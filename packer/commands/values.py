@@ -4,12 +4,15 @@ import json
 import math
 import uuid
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
+from fieldslab.packer.check.arrow_rows import split_lists
 from fieldslab.packer.check.stored import StoredRows
 from fieldslab.packer.commands.text_format import escape_controls, format_size, truncate_text
+from fieldslab.schemas.arrow_arrays import make_inner
 from fieldslab.schemas.fields import Field, Logical, Role
 from fieldslab.schemas.images import CODECS, PIXELS, detect_format
 
@@ -31,6 +34,11 @@ def select_row(rows: StoredRows, index: int) -> StoredRows:
         for role in roles
         if role in rows.other_arrays
     }
+    if "lists.values" in rows.other_arrays:
+        counts = rows.other_arrays["lists.offsets"]
+        first = int(counts[:index].sum())
+        lists = rows.other_arrays["lists.values"][first : first + int(counts[index])]
+        other_arrays |= {"lists.values": lists, "lists.offsets": counts[index : index + 1]}
     return StoredRows(values, rows.lengths[index : index + 1], valid, other_arrays)
 
 
@@ -52,6 +60,8 @@ def value_to_json(field: Field, row: StoredRows, categories: Sequence[str] = ())
     """
     if row.valid is not None and not row.valid[0]:
         return None
+    if field.kind == "nested":
+        return [value_to_json(*inner) for inner in _list_inner_rows(field, row)]
     if field.kind == "image":
         height, width = row.other_arrays["size"][0].tolist()
         codec = find_codec(field, row)
@@ -76,6 +86,12 @@ def format_value(
     """
     if row.valid is not None and not row.valid[0]:
         return "null"
+    if field.kind == "nested":
+        lists = [format_value(*inner, width) for inner in _list_inner_rows(field, row, width)]
+        count = len(row.other_arrays["lists.values"])
+        noun = {"text": "text", "binary": "value"}.get(field.inner or "", "list")
+        noun += "" if count == 1 else "s"
+        return truncate_text(f"{count} {noun}: {'; '.join(lists)}" if count else "no values", width)
     if field.kind == "image":
         height, width_ = row.other_arrays["size"][0].tolist()
         codec = find_codec(field, row)
@@ -100,6 +116,23 @@ def format_value(
             escape_controls(_format_item(_numbers_to_json(field, row.values)[0])), width
         )
     return truncate_text(_format_array(field, row.values, most), width)
+
+
+def _list_inner_rows(
+    field: Field, row: StoredRows, most: int | None = None
+) -> list[tuple[Field, StoredRows]]:
+    """List the lists inside one row of a nested field, `most` at most: rows of a field each."""
+    inner = make_inner(field)
+    lists, _ = split_lists(field, row)
+    ends = lists.offsets[: None if most is None else most + 1].tolist()
+    valid = np.ones(len(lists.offsets) - 1, bool) if lists.valid is None else lists.valid
+    return [
+        (
+            inner,
+            StoredRows(row.values[start:stop], np.array([stop - start]), valid[index : index + 1]),
+        )
+        for index, (start, stop) in enumerate(pairwise(ends))
+    ]
 
 
 def _format_array(field: Field, values: np.ndarray, most: int) -> str:

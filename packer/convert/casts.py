@@ -23,7 +23,7 @@ from fieldslab.packer.convert.dense import (
 from fieldslab.packer.convert.json_text import convert_to_json
 from fieldslab.packer.convert.misfit import Misfit
 
-LAYOUTS = ("text", "binary", "json", "categorical")
+LAYOUTS = ("text", "binary", "json", "categorical", "nested")
 """Casts that give a column another layout; all others give its elements another dtype."""
 
 _MANTISSA = {"bfloat16": 8, "float16": 11, "float32": 24, "float64": 53}
@@ -37,6 +37,8 @@ def cast_layout(array: pa.Array, target: str) -> pa.Array:
 
     Raises pa.ArrowException where the type or a value does not allow that.
     """
+    if target == "nested":
+        return array
     if target == "json":
         if isinstance(array.type, pa.JsonType):
             return array.storage.cast(pa.large_string())

@@ -12,7 +12,7 @@ from fieldslab.packer.convert.casts import LAYOUTS, cast_layout, count_rounded
 from fieldslab.packer.convert.categories import CategoryIndex
 from fieldslab.packer.convert.dense import decode_layout, find_valid_rows, is_list, strip_layout
 from fieldslab.packer.convert.fieldplan import ConvertedRows, FieldPlan
-from fieldslab.packer.convert.forms import FORMS, read_elements
+from fieldslab.packer.convert.forms import FORMS, fill_nulls, read_elements
 from fieldslab.packer.convert.misfit import InnerNull, Misfit, Undecodable
 from fieldslab.packer.convert.padding import cut_padding
 from fieldslab.packer.convert.pictures import convert_pictures
@@ -110,8 +110,8 @@ def _convert_column(
         array = cast_layout(array, plan.options.cast)
     array = strip_layout(array)
     valid = find_valid_rows(array)
-    if valid is not None and isinstance(plan.filler, str):
-        array, valid = _fill_nulls(array, plan.filler), None
+    if valid is not None and isinstance(plan.filler, str) and plan.form != "nested":
+        array, valid = fill_nulls(array, plan.filler), None
     if valid is not None:
         if plan.options.nulls != "mask" and (plan.filler is None or plan.field.variable):
             count = len(array) - int(valid.sum())
@@ -139,14 +139,6 @@ def _convert_column(
     return converted
 
 
-def _fill_nulls(array: pa.Array, value: str) -> pa.Array:
-    """Text, bytes or categories with a value for nulls."""
-    encoded = pa.types.is_dictionary(array.type)
-    array = decode_layout(array)
-    filled = array.fill_null(pa.scalar(value.encode()).cast(array.type))
-    return filled.dictionary_encode() if encoded else filled
-
-
 def _stack_columns(plan: FieldPlan, batch: SourceBatch) -> ConvertedRows:
     """Stack many numeric columns side by side: (rows, columns)."""
     columns = [read_elements(plan, batch.get_column(path)) for path in plan.paths]
@@ -165,7 +157,12 @@ def _scatter_between_nulls(
     if rows.lengths is not None:
         lengths = np.zeros(len(valid), np.int64)
         lengths[valid] = rows.lengths
-        return rows._replace(lengths=lengths, valid=valid)
+        other_arrays = dict(rows.other_arrays)
+        if plan.form == "nested":
+            counts = np.zeros(len(valid), np.int64)
+            counts[valid] = other_arrays["lists.offsets"]
+            other_arrays["lists.offsets"] = counts
+        return rows._replace(lengths=lengths, valid=valid, other_arrays=other_arrays)
     values = np.zeros((len(valid), *plan.field.shape), rows.values.dtype)
     values[valid] = rows.values
     if plan.filler is not None:
@@ -215,6 +212,8 @@ def make_nulls_error(
 
 def _make_row_error(plan: FieldPlan, column: str, cause: Exception, row: int) -> FieldslabError:
     """Make the error for a row that cannot be converted."""
+    if isinstance(cause, InnerNull) and plan.form == "nested":
+        return _make_nested_null_error(plan, column, cause, row)
     if isinstance(cause, InnerNull):
         stacked = plan.form == "stack"
         return NullsFound(
@@ -238,12 +237,31 @@ def _make_row_error(plan: FieldPlan, column: str, cause: Exception, row: int) ->
     )
 
 
+def _make_nested_null_error(plan: FieldPlan, column: str, cause: InnerNull, row: int) -> NullsFound:
+    """Make the error for a null inside the lists of a nested field."""
+    hints = [f"{mark_option('nulls', 'mask', column=column)} keeps it"]
+    if not cause.of_list:  # of a number: only whole lists have a mark
+        hints = [f"{mark_option('nulls', 'VALUE', column=column)} replaces it"]
+    elif plan.field.inner != "ragged":
+        hints.append(f"{mark_option('nulls', 'VALUE', column=column)} replaces it")
+    hints.append(f"{mark_option('cast', 'json', column=column)} packs nulls of any kind")
+    return NullsFound(
+        f"{'a null in a list' if cause.of_list else 'a null inside a list of lists'}",
+        field=column,
+        row=row,
+        hint=f"{', '.join(hints)}, {mark_option('exclude', [column])} leaves the column out.",
+    )
+
+
 def _make_shape_hint(plan: FieldPlan, column: str) -> str | None:
     """Make the hint about options for lists of different shapes."""
     field = plan.field
     if plan.form not in ("dense", "list") or not field.shape or plan.options.cast is not None:
         return None
-    hint = f"{mark_option('cast', 'json', column=column)} packs lists of any nesting."
+    if plan.form == "list" or len(field.shape) > 1:
+        hint = f"{mark_option('cast', 'nested', column=column)} packs lists of any lengths."
+    else:
+        hint = f"{mark_option('cast', 'json', column=column)} packs lists of any nesting."
     if plan.form == "dense" and field.logical is None and 0 not in field.shape:
         shape = ",".join(["*", *map(str, field.shape[1:])])
         tensor = mark_option("tensor", f"{field.dtype}[{shape}]", column=column)

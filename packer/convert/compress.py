@@ -8,7 +8,7 @@ import zstandard
 
 from fieldslab.packer.convert.fieldplan import ConvertedRows
 from fieldslab.schemas.arrays import view_bytes
-from fieldslab.schemas.fields import Field, Role
+from fieldslab.schemas.fields import Field
 
 SAMPLE_BYTES = 16 * 1024 * 1024
 SAMPLE_ROWS = 50_000
@@ -65,7 +65,7 @@ Compressors = dict[str, Compressor]
 def convert_to_frames(compressor: Compressor, field: Field, rows: ConvertedRows) -> ConvertedRows:
     """Convert rows to what is stored of a compressed field, without a tally."""
     frames = compressor.compress_rows(field, rows)
-    other_arrays: dict[Role, np.ndarray] = {}
+    other_arrays = dict(rows.other_arrays)
     if rows.lengths is not None:
         other_arrays["lengths"] = rows.lengths.astype("<u8")
     return ConvertedRows(frames.values, frames.lengths, rows.valid, other_arrays)

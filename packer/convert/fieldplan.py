@@ -12,7 +12,7 @@ from fieldslab.packer.convert.padding import Padding
 from fieldslab.schemas.fields import Field, Role
 
 Form = Literal[
-    "dense", "flat", "permuted", "raw", "list", "bytes", "categorical", "stack", "tokens"
+    "dense", "flat", "permuted", "raw", "list", "bytes", "categorical", "stack", "tokens", "nested"
 ]
 """How a column becomes arrays; `fieldslab.packer.convert.forms` has a function for each."""
 

@@ -22,6 +22,7 @@ from fieldslab.packer.convert.dense import (
 from fieldslab.packer.convert.fieldplan import ConvertedRows, FieldPlan
 from fieldslab.packer.convert.misfit import InnerNull, Misfit
 from fieldslab.packer.convert.tokens import encode_texts
+from fieldslab.schemas.fields import MAX_INNER, Role
 from fieldslab.schemas.optiontext import mark_option
 
 _NIBBLES = np.full(256, 255, np.uint8)
@@ -63,6 +64,50 @@ def _read_lists(plan: FieldPlan, array: pa.Array) -> ConvertedRows:
     array = decode_layout(array)
     values = convert_lists(get_elements(array), _get_item_shape(plan), partial(read_elements, plan))
     return ConvertedRows(values, compute_lengths(array))
+
+
+def _read_nested(plan: FieldPlan, array: pa.Array) -> ConvertedRows:
+    """Lists of lists of any length, or of text or bytes."""
+    array = decode_layout(array)
+    counts, lists = compute_lengths(array), get_elements(array)
+    is_bytewise = plan.field.inner != "ragged"
+    valid = find_valid_rows(lists)
+    if valid is not None and is_bytewise and isinstance(plan.filler, str):
+        lists, valid = fill_nulls(lists, plan.filler), None
+    if valid is not None:
+        if plan.options.nulls != "mask":
+            raise InnerNull(of_list=True)
+        lists = lists.filter(pa.array(valid))
+    if is_bytewise:
+        if plan.field.inner == "text":
+            _check_text(plan, lists)
+        values, lengths = _view_bytes_and_lengths(lists)
+    else:
+        read = partial(read_elements, plan)
+        values = convert_lists(get_elements(lists), _get_item_shape(plan), read)
+        lengths = compute_lengths(lists)
+    if (longest := int(lengths.max(initial=0))) > MAX_INNER:
+        raise Misfit("a list inside a list is too long", expected=f"{MAX_INNER}", found=longest)
+    if valid is not None:
+        stored = np.full(len(valid), -1, np.int64)
+        stored[valid] = lengths
+    else:
+        stored = lengths
+    ends = np.concatenate([[0], np.cumsum(np.maximum(stored, 0))])
+    elements = np.diff(ends[np.concatenate([[0], np.cumsum(counts)])])
+    beside: dict[Role, np.ndarray] = {
+        "lists.values": stored.astype("<i4"),
+        "lists.offsets": counts,
+    }
+    return ConvertedRows(values, elements, other_arrays=beside)
+
+
+def fill_nulls(array: pa.Array, value: str) -> pa.Array:
+    """Text, bytes or categories with a value for nulls."""
+    encoded = pa.types.is_dictionary(array.type)
+    array = decode_layout(array)
+    filled = array.fill_null(pa.scalar(value.encode()).cast(array.type))
+    return filled.dictionary_encode() if encoded else filled
 
 
 def _get_item_shape(plan: FieldPlan) -> tuple[int, ...]:
@@ -180,6 +225,7 @@ def _check_text(plan: FieldPlan, array: pa.Array) -> None:
 FORMS: dict[str, Callable[[FieldPlan, pa.Array], ConvertedRows]] = {
     "dense": _read_dense,
     "list": _read_lists,
+    "nested": _read_nested,
     "flat": _read_flat,
     "permuted": _read_permuted,
     "raw": _read_raw,

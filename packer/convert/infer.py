@@ -1,7 +1,7 @@
 """What a column becomes: its field kind and the form it is converted by, and why."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pyarrow as pa
@@ -61,6 +61,8 @@ def infer_field(leaf: Leaf, sample: Sample) -> InferredField:
             expected="binary",
             found=str(leaf.type),
         )
+    if cast == "nested" or (cast is None and leaf.nested):
+        return _infer_nested(leaf)
     if cast in LAYOUTS:
         return _infer_layout(leaf, cast)
     if cast is None and (ordered := _find_category_order(leaf.type)) is not None:
@@ -155,6 +157,8 @@ def _describe_scalar(kind: pa.DataType) -> tuple[str, tuple[int, ...], Logical |
 def _infer_numbers(leaf: Leaf, sample: Sample) -> InferredField:
     """Infer the field of scalars and of (nested) lists of scalars."""
     sizes, element = find_list_sizes(leaf.type)
+    if sizes and leaf.options.cast is None and (is_text(element) or is_bytes(element)):
+        return _infer_nested(leaf)
     members = describe_element(leaf, element)
     why = _describe_leaf(leaf)
     if described := find_described_sizes(leaf.feature, sizes):
@@ -165,12 +169,7 @@ def _infer_numbers(leaf: Leaf, sample: Sample) -> InferredField:
     if None in sizes[1:]:
         known, why = infer_sizes(sizes, sample(leaf.name))
         if known is None:
-            raise SourceUnsupported(
-                "lists in lists of unequal length",
-                field=leaf.name,
-                found=str(leaf.type),
-                hint=_make_json_hint(leaf.name),
-            )
+            return _infer_nested(leaf)
         sizes = known
     named = members["logical"] is not None and members["logical"].type == "class_label"
     if named and not leaf.hint.why:
@@ -180,6 +179,25 @@ def _infer_numbers(leaf: Leaf, sample: Sample) -> InferredField:
         return InferredField(why, "list", members)
     members |= {"kind": "fixed", "shape": (*sizes, *members["shape"])}
     return InferredField(why, "dense", members)
+
+
+def _infer_nested(leaf: Leaf) -> InferredField:
+    """Infer the field of lists of text, of bytes, or of lists of numbers that differ in length."""
+    sizes, element = find_list_sizes(leaf.type)
+    why, members, depth, shape = _describe_leaf(leaf), dict[str, Any](), len(sizes), sizes[2:]
+    if is_text(element) or is_bytes(element):
+        depth += 1
+        members = {"inner": "text" if is_text(element) else "binary"}
+    else:
+        if leaf.options.cast == "nested":
+            leaf = replace(leaf, options=replace(leaf.options, cast=None))
+        members = describe_element(leaf, element) | {"inner": "ragged"}
+        members["shape"] = (*shape, *members["shape"])
+    if depth < 2 or None in shape or (members["inner"] != "ragged" and depth > 2):
+        problem = "lists in lists, deeper than two levels" if depth > 2 else "not lists of lists"
+        hint = _make_json_hint(leaf.name)
+        raise SourceUnsupported(problem, field=leaf.name, found=str(leaf.type), hint=hint)
+    return InferredField(why, "nested", {"kind": "nested", **members})
 
 
 def _infer_fixed_shape_tensor(leaf: Leaf, kind: Any) -> InferredField:

@@ -10,13 +10,16 @@ from typing import Any
 import pyarrow as pa
 
 from fieldslab.packer.column_names import make_names_unique, match_names
+from fieldslab.packer.convert.dense import is_list
+from fieldslab.packer.convert.shapes import strip_type
 from fieldslab.packer.image_options import ImageForm
 from fieldslab.packer.options import Options, Ragged, Tensor, Tokenize
 from fieldslab.packer.source import ColumnHint, Source
+from fieldslab.schemas.arrow_arrays import NESTED_KEY
 from fieldslab.schemas.errors import SourceUnsupported, UnknownField, UsageError
 from fieldslab.schemas.optiontext import mark_option
 
-_ARROW_METADATA = (b"ARROW:", b"PARQUET:")
+_ARROW_METADATA = (b"ARROW:", b"PARQUET:", b"fieldslab:")
 
 _LOOK_AT = f"Check the options {mark_option('fields')} and {mark_option('exclude')}."
 
@@ -37,10 +40,11 @@ class ColumnOptions:
 
 @dataclass(frozen=True)
 class Leaf:
-    """A column that may become a field: `a.b` for child `b` of a struct `a`.
+    """A column that may become a field: `a.b` for child `b` of a struct `a`, also in lists.
 
     `feature` is the HuggingFace feature of the column, `role` says which part of a HuggingFace
-    Image or Audio struct this is; `hint` is what the source says beside the type.
+    Image or Audio struct this is; `hint` is what the source says beside the type. Lists that are
+    `nested` were so in the slab that the source was exported from.
     """
 
     name: str
@@ -49,6 +53,7 @@ class Leaf:
     feature: dict[str, Any] = field(default_factory=dict)
     attributes: dict[str, Any] = field(default_factory=dict)
     role: str | None = None
+    nested: bool = False
     hint: ColumnHint = field(default_factory=ColumnHint)
     options: ColumnOptions = ColumnOptions()
 
@@ -60,6 +65,8 @@ class Leaf:
 
 def find_leaves(source: Source, options: Options) -> list[Leaf]:
     """Find every leaf of a source. A struct that `--cast STRUCT=json` names stays whole.
+
+    Lists of structs, and maps, are lists for each child: the path leads through the list.
 
     Raises SourceUnsupported where the source has no columns.
     """
@@ -206,8 +213,15 @@ def _list_leaves(
     attributes = _read_attributes(column)
     feature = feature if isinstance(feature, dict) else {}
     names = [inner.name for inner in kind] if pa.types.is_struct(kind) else []
-    if not names or look_up_option(options.cast, name) == "json":
-        yield Leaf(name, path, kind, feature, attributes)
+    whole = look_up_option(options.cast, name) == "json"
+    if not whole and _holds_structs(kind):
+        items = kind.field(0).with_metadata(column.metadata)
+        for leaf in _list_leaves(items, name, (*path, 0), _get_item_feature(feature), options):
+            yield replace(leaf, type=pa.large_list(leaf.type))
+        return
+    if not names or whole:
+        nested = NESTED_KEY.encode() in (column.metadata or {})
+        yield Leaf(name, path, kind, feature, attributes, nested=nested)
         return
     media = sorted(names) == ["bytes", "path"]
     for index, child in enumerate(names):
@@ -222,6 +236,22 @@ def _list_leaves(
             yield from _list_leaves(
                 inner, f"{name}.{child}", (*path, index), feature.get(child), options
             )
+
+
+def _holds_structs(kind: pa.DataType) -> bool:
+    """Return whether a type is lists of structs, at any depth, or a map."""
+    while is_list(kind):
+        kind = strip_type(kind.value_type)
+        if pa.types.is_struct(kind) and kind.num_fields:
+            return True
+    return bool(pa.types.is_map(kind))
+
+
+def _get_item_feature(feature: Any) -> Any:
+    """Return HuggingFace's description of the items of a list."""
+    if isinstance(feature, dict) and "feature" in feature:
+        return feature["feature"]
+    return feature[0] if isinstance(feature, list) and len(feature) == 1 else feature
 
 
 def _read_features(schema: pa.Schema) -> dict[str, Any]:

@@ -19,4 +19,8 @@ class Undecodable(Misfit):
 
 
 class InnerNull(ValueError):
-    """A null inside a list."""
+    """A null inside a list; in a nested field, `of_list` if it stands for a whole list."""
+
+    def __init__(self, *, of_list: bool = False) -> None:
+        super().__init__()
+        self.of_list = of_list

@@ -29,6 +29,11 @@ _READ_BYTES = 64 * 2**20
 """Bytes to read at a time."""
 _GAP_BYTES = 256 * 1024
 """Bytes between rows that are read along with them."""
+_DIVIDED: dict[Role, Role] = {
+    "points.values": "points.offsets",
+    "lists.values": "lists.offsets",
+}
+"""Arrays of which each row has items of its own number, and the numbers."""
 
 
 class RepackTask(NamedTuple):
@@ -167,8 +172,9 @@ def take_rows(rows: StoredRows, indexes: np.ndarray) -> StoredRows:
     """Take rows by their indexes, int64[n], in this sequence."""
     other_arrays: dict[Role, np.ndarray] = {}
     for role, items in rows.other_arrays.items():
-        if role == "points.values":
-            counts = rows.other_arrays["points.offsets"]
+        by = _DIVIDED.get(role)
+        if by is not None:
+            counts = rows.other_arrays[by]
             other_arrays[role] = _take_items(items, counts, indexes)
         else:
             other_arrays[role] = items[indexes]

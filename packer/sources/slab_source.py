@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from fieldslab.packer.check.arrow_rows import read_column
 from fieldslab.packer.check.stored import StoredSlab
 from fieldslab.packer.source import ColumnHint, Source, Unit
-from fieldslab.schemas.arrow_arrays import ArrowMaker, find_type
+from fieldslab.schemas.arrow_arrays import NESTED_KEY, ArrowMaker, find_type
 from fieldslab.schemas.errors import SourceChanged, UsageError
 from fieldslab.schemas.fields import DtypeName, Field, Logical
 from fieldslab.schemas.folder import open_slab_files
@@ -54,7 +54,10 @@ class SlabSource(Source):
         self._rows = rows
         fields = manifest.fields
         self.schema = pa.schema(
-            [(field.name, find_type(_make_plain(field)), field.nullable) for field in fields]
+            [
+                pa.field(field.name, find_type(_make_plain(field)), field.nullable, _mark(field))
+                for field in fields
+            ]
         )
         self.hints = {index: _make_hint(field) for index, field in enumerate(manifest.fields)}
         self.attributes = manifest.attributes
@@ -116,7 +119,7 @@ class SlabSource(Source):
 
 def _make_plain(field: Field) -> Field:
     """Make a field whose column has the stored values: the hint says what they stand for."""
-    if field.kind in ("text", "categorical"):
+    if field.kind in ("text", "categorical") or field.inner in ("text", "binary"):
         return field
     if field.kind in ("binary", "image"):
         return Field(name=field.name, stem=field.stem, kind="binary")
@@ -127,9 +130,14 @@ def _make_plain(field: Field) -> Field:
     return replace(field, dtype=dtype, logical=None)
 
 
+def _mark(field: Field) -> dict[str, str] | None:
+    """Return the metadata of a column that becomes a nested field again."""
+    return {NESTED_KEY: ""} if field.kind == "nested" else None
+
+
 def _make_hint(field: Field) -> ColumnHint:
     why = f"{field.kind} of a slab"
-    if field.kind in ("fixed", "ragged"):
+    if (field.inner or field.kind) in ("fixed", "ragged"):
         return ColumnHint(field.dtype, field.logical, field.attributes, why)
     pixels = field.kind == "image" and (field.coded or field.codec not in _CODECS)
     refusal = (

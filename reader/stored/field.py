@@ -9,14 +9,15 @@ from typing import Any
 
 import numpy as np
 
-from fieldslab.reader.batch import Text, make_utf8_error
 from fieldslab.reader.conversion import Conversion, make_conversion
 from fieldslab.reader.stored.array import StoredArray
 from fieldslab.reader.stored.field_frames import FieldFrames
 from fieldslab.reader.stored.shards import Shards
+from fieldslab.reader.var_len import Text, make_utf8_error
 from fieldslab.schemas.arrays import HEADER
 from fieldslab.schemas.errors import DamagedArray, DamagedManifest
 from fieldslab.schemas.fields import Field, Role
+from fieldslab.schemas.inner_lists import find_inner_lists
 from fieldslab.schemas.stored_tables import load_categories
 
 MOST_ROW_BYTES = 2**40
@@ -44,9 +45,11 @@ class StoredField:
         Dtype of its values as they are handed out.
     arrays
         Its arrays, by role.
-    values, offsets, size, points, point_offsets, codec, valid
+    values, offsets, size, points, point_offsets, lists, list_offsets, codec, valid
         The same; None for those that it does without. `point_offsets` tells which of the index
         points, uint16[points, 5], are an image's; `codec` holds the codes of single rows.
+        `lists` has the elements of each list inside the lists of a nested field, int32[lists],
+        `list_offsets` tells which of them are a row's.
     frames, lengths
         Of a compressed field: what decompresses its rows, and the elements of each row.
     conversion
@@ -71,6 +74,8 @@ class StoredField:
         self.size = arrays.get("size")
         self.points = arrays.get("points.values")
         self.point_offsets = arrays.get("points.offsets")
+        self.lists = arrays.get("lists.values")
+        self.list_offsets = arrays.get("lists.offsets")
         self.codec = arrays.get("codec")
         self.codecs = shards.members.find_codecs(field.name) if field.coded else None
         self.codes = shards.members.codes.get(field.name)
@@ -141,12 +146,7 @@ class StoredField:
     def read_element_range(self, shard: int, place: int) -> tuple[int, int]:
         """Read the first element and end of a variable-length row. Raises DamagedArray."""
         assert self.offsets is not None
-        self.offsets.verify_items(shard, place, place + 2)
-        offsets, limit = self.offsets[shard], len(self.values[shard])
-        start, stop = int(offsets[place]), int(offsets[place + 1])
-        if not start <= stop <= limit:
-            raise self.offsets.make_damaged_offsets_error(shard, place, limit)
-        return start, stop
+        return _read_range(self.offsets, self.values, shard, place)
 
     def read_offsets(self, shard: int, first: int, last: int) -> np.ndarray:
         """Read the offsets of rows `first` up to `last`: int64, checked. Raises DamagedArray."""
@@ -180,9 +180,15 @@ class StoredField:
     def _convert_variable_row(self, values: np.ndarray, shard: int, place: int) -> Any:
         if self.conversion is not None:
             return self.conversion.convert(values)
-        if self.field.kind == "ragged":
+        if self.lists is not None:
+            return self._split_lists(values, shard, place)
+        return self._convert_elements(values, shard, place)
+
+    def _convert_elements(self, values: np.ndarray, shard: int, place: int) -> Any:
+        kind = self.field.inner or self.field.kind
+        if kind == "ragged":
             return values.copy()
-        if self.field.kind != "text":
+        if kind != "text":
             return values.tobytes()
         try:
             return str(values.data, "utf-8")
@@ -192,6 +198,42 @@ class StoredField:
                 "row": self._compute_slab_row(shard, place),
             }
             raise make_utf8_error(self.field.name, error, **where) from error
+
+    def _split_lists(self, values: np.ndarray, shard: int, place: int) -> list[Any]:
+        """Split the elements of a row: an array, str, bytes or None for each list inside it."""
+        lengths = self._read_list_lengths(shard, place)
+        ends = np.array([[0, len(lengths)], [0, len(values)]])
+        inner = find_inner_lists(lengths, *ends)
+        if inner.wrong_row is not None:
+            raise self.make_lists_error(shard, place)
+        valid = np.ones(len(lengths), bool) if inner.valid is None else inner.valid
+        cuts = zip(inner.offsets[:-1].tolist(), inner.offsets[1:].tolist(), valid, strict=True)
+        return [
+            self._convert_elements(values[start:stop], shard, place) if is_valid else None
+            for start, stop, is_valid in cuts
+        ]
+
+    def _read_list_lengths(self, shard: int, place: int) -> np.ndarray:
+        assert self.lists is not None
+        assert self.list_offsets is not None
+        start, stop = _read_range(self.list_offsets, self.lists, shard, place)
+        self.lists.verify_items(shard, start, stop)
+        return self.lists[shard][start:stop]
+
+    def make_lists_error(self, shard: int, place: int) -> DamagedArray:
+        """Make the error for lists that do not have as many elements as their row."""
+        assert self.lists is not None
+        assert self.list_offsets is not None
+        start, stop = _read_range(self.list_offsets, self.lists, shard, place)
+        first, last = self.read_element_range(shard, place)
+        lengths = self.lists[shard][start:stop].astype(np.int64)
+        return self.lists.get_reader(shard).make_damaged_error(
+            "lists inside a list do not have as many elements as their row",
+            row=self._compute_slab_row(shard, place),
+            offset=HEADER + self.lists.item_bytes * start,
+            expected=f"lengths from -1 on, {last - first} together",
+            found=f"{lengths[:8].tolist()}, {int(lengths.sum())} together",
+        )
 
     def translate_codes(self, values: np.ndarray, shards: np.ndarray, places: np.ndarray) -> None:
         """Replace codes as slabs store them by those of all slabs: any integers[n], in place.
@@ -224,6 +266,16 @@ class StoredField:
 
     def _compute_slab_row(self, shard: int, place: int) -> int:
         return int(self._shards.first_rows[shard]) + place
+
+
+def _read_range(ends: StoredArray, items: StoredArray, shard: int, place: int) -> tuple[int, int]:
+    """Read the first item and end of a row whose items `ends` divides. Raises DamagedArray."""
+    ends.verify_items(shard, place, place + 2)
+    offsets, limit = ends[shard], len(items[shard])
+    start, stop = int(offsets[place]), int(offsets[place + 1])
+    if not start <= stop <= limit:
+        raise ends.make_damaged_offsets_error(shard, place, limit)
+    return start, stop
 
 
 def _check_row_size(field: Field) -> None:

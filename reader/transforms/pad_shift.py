@@ -4,14 +4,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from fieldslab.reader.batch import (
-    Batch,
-    Padding,
-    Ragged,
-    Values,
-    VarLenValues,
-    explain_dtype_misfit,
-)
+from fieldslab.reader.batch import Batch, Padding, Values
 from fieldslab.reader.buffers import Allocator
 from fieldslab.reader.rows import check_integer
 from fieldslab.reader.transforms.transform import (
@@ -20,6 +13,7 @@ from fieldslab.reader.transforms.transform import (
     convert_dtype,
     explain_not_numeric,
 )
+from fieldslab.reader.var_len import Ragged, VarLenValues, explain_dtype_misfit
 from fieldslab.schemas.errors import UsageError
 from fieldslab.schemas.fields import Field
 
@@ -82,8 +76,8 @@ class Pad(Transform):
 
     def explain_misfit(self, field: Field) -> str | None:
         """See `Transform`."""
-        if not field.variable:
-            return "the field has no rows of different lengths"
+        if not field.variable or field.kind == "nested":
+            return "the field has no rows of different lengths of plain elements"
         return explain_dtype_misfit(self.fill, field.view)
 
     def list_outputs(self) -> list[str]:

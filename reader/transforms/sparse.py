@@ -5,9 +5,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from fieldslab.reader.batch import Batch, Ragged, Values, make_unknown_field_error
+from fieldslab.reader.batch import Batch, Values, make_unknown_field_error
 from fieldslab.reader.buffers import Allocator
 from fieldslab.reader.transforms.transform import FRESH, Transform, convert_dtype
+from fieldslab.reader.var_len import Ragged
 from fieldslab.schemas.errors import DamagedArray, MissingLibrary, UsageError
 from fieldslab.schemas.fields import SPARSE_ATTRIBUTE, Field
 

@@ -24,8 +24,9 @@ from typing import Any
 
 import numpy as np
 
-from fieldslab.reader.batch import Batch, Ragged, Values, make_unknown_field_error
+from fieldslab.reader.batch import Batch, Values, make_unknown_field_error
 from fieldslab.reader.buffers import Allocator
+from fieldslab.reader.var_len import Ragged
 from fieldslab.schemas.errors import UsageError
 from fieldslab.schemas.fields import Field
 from fieldslab.schemas.renamed import refuse_renamed_methods
@@ -149,7 +150,7 @@ def wrap_like(values: Values, out: np.ndarray) -> Values:
 
 def explain_not_numeric(field: Field) -> str | None:
     """Say why a field has no numbers to compute with; None if it does."""
-    if field.kind in ("text", "binary", "image"):
+    if field.kind in ("text", "binary", "image", "nested"):
         return f"a field of kind {field.kind} has no numbers"
     if field.logical is not None and field.logical.type == "bfloat16":
         return 'bfloat16 is stored as its bits: convert it after output="torch"'

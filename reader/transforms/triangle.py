@@ -5,9 +5,10 @@ from typing import Any
 
 import numpy as np
 
-from fieldslab.reader.batch import Batch, Ragged, Values
+from fieldslab.reader.batch import Batch, Values
 from fieldslab.reader.buffers import Allocator
 from fieldslab.reader.transforms.transform import FRESH, Transform, explain_not_numeric
+from fieldslab.reader.var_len import Ragged
 from fieldslab.schemas.errors import UsageError
 from fieldslab.schemas.fields import Field
 

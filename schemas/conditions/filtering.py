@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fieldslab.schemas.arrow_arrays import ArrowMaker, find_scalar_type
+from fieldslab.schemas.arrow_arrays import ArrowMaker, Lists, find_scalar_type
 from fieldslab.schemas.conditions.expressions import parse_expression
 from fieldslab.schemas.errors import UsageError
 from fieldslab.schemas.fields import Field
@@ -16,8 +16,14 @@ from fieldslab.schemas.row_batches import read_batches
 if TYPE_CHECKING:
     import pyarrow as pa
 
-Values = tuple[np.ndarray, np.ndarray | None, np.ndarray | None]
-"""Values of some rows of a field, their offsets if they differ in length, and which are valid."""
+Values = (
+    tuple[np.ndarray, np.ndarray | None, np.ndarray | None]
+    | tuple[np.ndarray, np.ndarray | None, np.ndarray | None, Lists]
+)
+"""Values of some rows of a field, their offsets if they differ in length, and which are valid.
+
+Of a nested field, the lists inside the lists, too.
+"""
 ReadValues = Callable[[range, list[str]], Mapping[str, Values]]
 """Reads rows of fields, which it gives by name."""
 _KINDS = ("fixed", "categorical", "text", "binary")

@@ -19,6 +19,10 @@ NO_CATEGORY = np.array([-1])
 """What the codes of rows become that have no value in their slab: they are stored as 0."""
 
 
+_ALIKE = ("kind", "inner", "dtype", "shape")
+"""Members that fields of one name have in common."""
+
+
 class MergedField(NamedTuple):
     """A field of several slabs.
 
@@ -89,7 +93,7 @@ def _merge_field(
         )
 
     for files, part in stored:
-        if (part.kind, part.dtype, part.shape) != (field.kind, field.dtype, field.shape):
+        if any(getattr(part, name) != getattr(field, name) for name in _ALIKE):
             refuse("the field is another", files, field.describe(), part.describe())
         if (part.compression is None) != (field.compression is None):
             words = {True: "uncompressed", False: "compressed"}

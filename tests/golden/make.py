@@ -21,6 +21,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from PIL import Image
+from tests.contents import Row, nested_row
 
 from fieldslab.packer import pack
 from fieldslab.schemas.fields import DtypeName
@@ -29,7 +30,6 @@ HERE = Path(__file__).parent
 FOLDER = HERE / "v1"
 IMAGES = {path.suffix[1:]: path.read_bytes() for path in sorted((HERE / "images").iterdir())}
 PHOTOS = {path.name: path.read_bytes() for path in sorted((HERE / "photos").iterdir())}
-Row = bytes | str | None
 
 
 @dataclass
@@ -284,6 +284,53 @@ def sha256() -> Golden:
     return golden
 
 
+def nested() -> Golden:
+    """Lists of text, of bytes and of lists, with nulls of all three sorts, and structs in lists."""
+    golden = Golden(group=6, reproducible=False)
+    golden.option("nulls", "*", "mask")
+    all_rows, late = "xxxxxx xxxxxx", "xxxxxx x-xx-x"
+
+    def add(name: str, kind: pa.DataType, rows: list[Any], encode: Callable[[Any], Row]) -> None:
+        texts = [
+            None if row is None else nested_row([None if x is None else encode(x) for x in row])
+            for row in rows
+        ]
+        golden.add(name, pa.array(rows, pa.list_(kind)), texts)
+
+    def keep(text: Any) -> Row:
+        kept: Row = text
+        return kept
+
+    words = ["", "a", "größe", "🐈" * 5, None]
+    add("texts", pa.string(), some(all_rows, lambda row: words[: row % 4]), keep)
+    add("texts or null", pa.string(), some(late, lambda row: words[row % 3 :]), keep)
+    blobs = some(late, lambda row: [bytes(range(k)) for k in range(row % 5)])
+    add("blobs", pa.binary(), blobs, keep)
+    lists = some(all_rows, lambda row: [list(range(k, row)) for k in range(row % 4)])
+    add("lists", pa.list_(pa.int16()), lists, lambda x: struct.pack(f"<{len(x)}h", *x))
+    holes = some(late, lambda row: [None if k == 1 else [k / 3] * k for k in range(row % 4)])
+    add("lists or null", pa.list_(pa.float64()), holes, lambda x: struct.pack(f"<{len(x)}d", *x))
+    pairs = some(all_rows, lambda row: [[[k, row]] * k for k in range(row % 3)])
+    add(
+        "pairs",
+        pa.list_(pa.list_(pa.int32(), 2)),
+        pairs,
+        lambda x: b"".join(struct.pack("<2i", *pair) for pair in x),
+    )
+    long = some(all_rows, lambda row: ["row " * (20_000 if row == 7 else row % 3)] * (row % 3))
+    add("compressed", pa.string(), long, keep)
+    golden.options["compress"] = ["compressed"]
+    structs: list[list[dict[str, Any]]] = [
+        [{"name": f"n{k}", "score": k / 2} for k in range(row % 3)] for row in range(12)
+    ]
+    golden.columns["structs"] = pa.array(structs)
+    golden.rows["structs.name"] = [nested_row([x["name"] for x in row]) for row in structs]
+    golden.rows["structs.score"] = [
+        np.array([x["score"] for x in row], "<f8").tobytes() for row in structs
+    ]
+    return golden
+
+
 def empty() -> Golden:
     """No rows: no shards."""
     golden = Golden()
@@ -303,6 +350,7 @@ SLABS: dict[str, Callable[[], Golden]] = {
     "indexed": indexed,
     "pixels": pixels,
     "sha256": sha256,
+    "nested": nested,
 }
 
 

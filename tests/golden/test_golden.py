@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import zstandard
-from tests.contents import Row, as_row, gathered
+from tests.contents import Row, as_row, gathered, nested_row
 from tests.golden.make import FOLDER, SLABS, plain
 from tests.schemas.codecs.reference import index_points
 
@@ -66,7 +66,22 @@ class NumpyReader:
             valid = self._load(folder, field, "valid")
         for row in range(count):
             data = self._bytes(field, folder, values, row)
-            yield self._meaning(field, data) if valid[row] else None
+            if valid[row] and field["kind"] == "nested":
+                yield self._lists(field, folder, row, data)
+            else:
+                yield self._meaning(field, data) if valid[row] else None
+
+    def _lists(self, field: dict[str, Any], folder: Path, row: int, data: bytes) -> Row:
+        lengths = self._load(folder, field, "lists.values")
+        offsets = self._load(folder, field, "lists.offsets")
+        width = np.dtype(field.get("dtype", "uint8")).itemsize
+        size, start, rows = width * int(np.prod(field.get("shape", []))), 0, list[Row]()
+        for length in lengths[offsets[row] : offsets[row + 1]].tolist():
+            part = data[start : start + size * max(length, 0)]
+            rows.append(None if length < 0 else self._meaning({"kind": field["inner"]}, part))
+            start += len(part)
+        assert start == len(data)
+        return nested_row(rows)
 
     def _bytes(self, field: dict[str, Any], folder: Path, values: np.ndarray, row: int) -> bytes:
         if "compression" not in field and field["kind"] in ("fixed", "categorical"):

@@ -223,6 +223,7 @@ def remake(rng: random.Random, slab: Path) -> Mutation:
             "values",
             "categories",
             "points",
+            "lists",
             "codec",
         ]
     )
@@ -265,6 +266,7 @@ MEMBERS: dict[str, list[Any]] = {
     "dtype": list(get_args(DtypeName)),
     "shape": [[], [0], [1], [3], [2, 3], [0, 2**40], [2**20, 0, 2**20], [1] * 30, [65536], [7, 1]],
     "nullable": [True, False],
+    "inner": ["ragged", "text", "binary"],
     "codec": ["jpeg", "mixed", "none", "rgb", "yuv420"],
     "index": [None, 0, 1, 8, 8192],
     "coded": [True, False],

@@ -53,12 +53,17 @@ def balance(slab: Path, op: Op) -> None:
     variable = nullable = indexed = 0
     for entry in content["fields"]:
         kind = entry["kind"]
+        if kind == "nested":
+            entry.setdefault("inner", "binary")
+        else:
+            entry.pop("inner", None)
         wanted = {
             "codec": kind == "image",
             "categories": kind == "categorical",
             "table": kind == "categorical",
-            "dtype": kind in ("fixed", "ragged"),
-            "shape": kind in ("fixed", "ragged"),
+            "inner": kind == "nested",
+            "dtype": kind in ("fixed", "ragged") or entry.get("inner") == "ragged",
+            "shape": kind in ("fixed", "ragged") or entry.get("inner") == "ragged",
             "compression": kind not in ("image", "categorical"),
             "index": kind == "image",
             "coded": kind == "image",
@@ -89,7 +94,7 @@ def balance(slab: Path, op: Op) -> None:
                 entry.pop(key, None)
         variable += kind in VARIABLE_KINDS or "compression" in entry
         nullable += entry.get("nullable", False)
-        indexed += "index" in entry
+        indexed += "index" in entry or kind == "nested"
     for shard in content["shards"]:
         shard["elements"] = [*shard["elements"], *[3] * 20][:variable]
         shard["nulls"] = [min(n, shard["rows"]) for n in [*shard["nulls"], *[1] * 20]][:nullable]

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from PIL import Image
-from tests.contents import Row
+from tests.contents import Row, nested_row
 from tests.golden.make import IMAGES, PHOTOS
 
 from fieldslab.packer import pack
@@ -46,6 +46,12 @@ def make_subject(folder: Path) -> Subject:
         "ts": [struct.pack("<q", row * 10**15) for row in range(ROWS)],
         "z": [f"row {row} " * row for row in range(ROWS)],
         "zf": [struct.pack("<4d", row, 0, 0, 0) for row in range(ROWS)],
+        "lt": [nested_row(["größe", "", f"{row}"][: row % 4]) for row in range(ROWS)],
+        "ln": [
+            None if row == 6 else nested_row([bytes(8 * row), None, b""][: row % 4])
+            for row in range(ROWS)
+        ],
+        "lz": [nested_row([f"{row} " * 9] * (row % 3)) for row in range(ROWS)],
         "big": [rng.randbytes(70_000 if row == 6 else row) for row in range(ROWS)],
     }
     names = pa.array([f"name {row}" for row in range(1100)])
@@ -56,6 +62,12 @@ def make_subject(folder: Path) -> Subject:
         "n": pa.array([None if row in (5, 7) else row << 40 for row in range(ROWS)]),
         "c": pa.array(rows["c"]).dictionary_encode(),
         "d": pa.DictionaryArray.from_arrays(pa.array([row * 140 for row in range(ROWS)]), names),
+        "lt": pa.array([["größe", "", f"{row}"][: row % 4] for row in range(ROWS)]),
+        "ln": pa.array(
+            [None if row == 6 else [[0] * row, None, []][: row % 4] for row in range(ROWS)],
+            pa.list_(pa.list_(pa.int64())),
+        ),
+        "lz": pa.array([[f"{row} " * 9] * (row % 3) for row in range(ROWS)]),
         "ts": pa.array([row * 10**15 for row in range(ROWS)], pa.timestamp("us", "UTC")),
     }
     grey = np.asarray(Image.open(io.BytesIO(PHOTOS["grey.png"]))).tobytes() + b"\x80" * 40
@@ -68,7 +80,7 @@ def make_subject(folder: Path) -> Subject:
         nulls={"*": "mask"},
         tensor={"x": "f4[]", "nd": "i2[2,3]", "r": "i4[*]", "zf": "f8[4]"},
         image={"i": None, "j": "yuv420,fraction=0.5"},
-        compress=["z", "zf"],
+        compress=["z", "zf", "lz"],
     )
     return Subject(folder / "whole.slab", rows)
 

@@ -116,7 +116,6 @@ IMPOSSIBLE = [
     (pa.array([1]), "binary"),
     (pa.array([(1, 2, 3)], pa.month_day_nano_interval()), "int64"),
     (pa.array([[("k", 1)]], pa.map_(pa.string(), pa.int64())), "text"),
-    (pa.array([[{"x": 1}]]), "int8"),
     (pa.array([b"1"]), "bool"),
 ]
 

@@ -132,7 +132,7 @@ def test_children_have_sizes_of_their_own(tmp_path: Path) -> None:
 def test_all_refused_columns_are_told_at_once(tmp_path: Path) -> None:
     """One run names every column that cannot be packed, each with the option that helps."""
     prices = pa.array([1, 2], pa.decimal128(5, 2))
-    pairs = pa.array([[("k", 1)]] * 2, pa.map_(pa.string(), pa.int64()))
+    pairs = pa.array([[[["k"]]]] * 2)
     pq.write_table(pa.table({"p": prices, "x": [1, 2], "m": pairs}), tmp_path / "a.parquet")
     with pytest.raises(SourceUnsupported) as caught:
         plan_of(tmp_path / "a.parquet")

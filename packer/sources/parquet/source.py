@@ -63,6 +63,9 @@ class ParquetSource(TableSource):
         return self._look_up("nulls", path, self._count_nulls)
 
     def _count_nulls(self, path: tuple[int, ...]) -> int | None:
+        around = [self._find_type(path[: depth + 1]) for depth in range(len(path) - 1)]
+        if not all(map(pa.types.is_struct, around)):
+            return None  # an empty list counts as a null, too
         if pa.types.is_nested(self._find_type(path)):
             return None
         name = self.schema.field(path[0]).name
