@@ -15,6 +15,7 @@ SOURCE, COLUMNS, IMAGES, TEXT, OUTPUT = "Source", "Columns", "Images", "Text as 
 HDF5, LITDATA, CSV = "HDF5 sources", "LitData sources", "CSV sources"
 FOLDERS = "Image folders"
 NPY = "Numpy sources"
+VERSIONED = "Delta, Iceberg and Lance sources"
 TABLES = "Parquet, Arrow IPC and ORC sources"
 
 DEFAULT_INDEX = 8
@@ -62,7 +63,7 @@ class PackOptions(TypedDict, total=False):
             SOURCE,
             "KIND",
             "Kind of source, if the path does not tell: parquet, ipc, orc, csv, jsonl, hdf5, "
-            "npy, zarr, litdata, webdataset or images.",
+            "npy, zarr, delta, iceberg, lance, litdata, webdataset or images.",
         ),
     ]
     rows: Annotated[

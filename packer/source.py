@@ -18,7 +18,7 @@ from fieldslab.packer.sources.remote_lookup import (
     is_remote_source,
     split_url,
 )
-from fieldslab.packer.sources.versioned_tables import refuse_files_of_tables
+from fieldslab.packer.sources.versioned.table_logs import refuse_files_of_tables
 from fieldslab.schemas.errors import SourceUnreadable, UsageError
 from fieldslab.schemas.fields import DtypeName, Logical
 from fieldslab.schemas.optiontext import mark_option
@@ -179,6 +179,9 @@ SOURCES = Registry(
     "source",
     "fieldslab.sources",
     {
+        "delta": "fieldslab.packer.sources.versioned.delta:DeltaSource",
+        "iceberg": "fieldslab.packer.sources.versioned.iceberg:IcebergSource",
+        "lance": "fieldslab.packer.sources.versioned.lance:LanceSource",
         "zarr": "fieldslab.packer.sources.zarr.source:ZarrSource",
         "litdata": "fieldslab.packer.sources.litdata.source:LitDataOpener",
         "parquet": "fieldslab.packer.sources.parquet.source:ParquetSource",

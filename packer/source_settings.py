@@ -3,7 +3,7 @@
 from typing import Annotated, Literal, TypedDict
 
 from fieldslab.packer.definition import Option
-from fieldslab.packer.pack_options import CSV, FOLDERS, HDF5, LITDATA, NPY, TABLES
+from fieldslab.packer.pack_options import CSV, FOLDERS, HDF5, LITDATA, NPY, TABLES, VERSIONED
 
 
 class SourceSettings(TypedDict, total=False):
@@ -139,6 +139,16 @@ class SourceSettings(TypedDict, total=False):
             "missing: 'raise' stops, 'skip' leaves both out, 'keep' packs the first without "
             "annotations and leaves the second out. A warning counts them.",
             "raise",
+        ),
+    ]
+    table_version: Annotated[
+        int | None,
+        Option(
+            VERSIONED,
+            "N",
+            "Version of the table, or id of its snapshot, as `TABLE@N` does. The default is the "
+            "newest one.",
+            parse=int,
         ),
     ]
     npy_files: Annotated[

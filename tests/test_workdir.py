@@ -10,6 +10,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from tests.packer.sources.every_source import write_iceberg
 
 _ROOT = Path(__file__).parents[1]
 _PROGRAM = str(Path(sys.executable).with_name("fieldslab"))
@@ -21,7 +22,7 @@ _MODULES = (
 # What a library would take for settings: none of it can be read as such.
 _SETTINGS = (
     ".numba_config.yaml matplotlibrc pyproject.toml setup.cfg .env pip.conf lightning.yaml "
-    ".litdata litdata.yaml litserve.yaml config.json tokenizer_config.json"
+    ".litdata litdata.yaml litserve.yaml config.json tokenizer_config.json .pyiceberg.yaml"
 )
 _ENTRY_POINTS = "\n".join(
     f"[{group}]\nevil = evil:evil"
@@ -137,3 +138,13 @@ def test_numba_reads_no_settings_later(download: Download) -> None:
     command = (*download.script(_IMPORTED_BEFORE), download.place, download.slab)
     done = download.run(*command, place=download.scripts)
     assert done.returncode == 0, done.stderr
+
+
+def test_iceberg_reads_no_settings(download: Download, tmp_path: Path) -> None:
+    """Settings of pyiceberg that lie there are not read: they would change values."""
+    write_iceberg(tmp_path, [pa.table({"x": [1, 2]})])
+    script = "import sys; from fieldslab.packer import pack; pack(*sys.argv[1:])"
+    source, out = tmp_path / "ns" / "t", tmp_path / "out"
+    done = download.run(*download.script(script), source, out)
+    assert done.returncode == 0, done.stderr
+    assert not download.canary.exists()

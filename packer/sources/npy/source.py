@@ -126,8 +126,8 @@ def _open_fields(paths: Sequence[str], npy_files: NpyFiles | None) -> NpyPart:
         kind = (re.sub(r"\d+", "#", name), header.dtype, header.shape[1:])
         if npy_files is None and kind in seen:
             raise SourceInconsistent(
-                f"its name differs from that of {seen[kind]} by a number alone: are they rows, one "
-                "behind the other, or fields, side by side?",
+                f"its name differs from that of {seen[kind]} by a number alone, so they may be "
+                "rows, one behind the other, or fields, side by side",
                 file=file.path,
                 hint=f"Say which: {mark_option('npy_files', 'rows')} or "
                 f"{mark_option('npy_files', 'fields')}.",

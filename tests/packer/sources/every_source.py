@@ -5,17 +5,20 @@ import io
 import json
 import tarfile
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import h5py
+import lance
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import zarr
+from deltalake import write_deltalake
 from PIL import Image
+from pyiceberg.catalog.sql import SqlCatalog
 from tests.packer.sources.litdata.streams import write_stream
 
 from fieldslab.packer import pack
@@ -191,6 +194,32 @@ def _write_slab(folder: Path) -> Path:
     return folder / "a.slab"
 
 
+def _write_delta(folder: Path) -> Path:
+    for table in TABLES:
+        write_deltalake(folder / "table", table, mode="append")
+    return folder / "table"
+
+
+def _write_lance(folder: Path) -> Path:
+    lance.write_dataset(WHOLE, folder / "a.lance", max_rows_per_file=ROWS)
+    return folder / "a.lance"
+
+
+def write_iceberg(folder: Path, tables: Sequence[pa.Table]) -> Any:
+    """Write a table of Iceberg, appending some tables; returns it."""
+    catalog = SqlCatalog("c", uri=f"sqlite:///{folder}/c.db", warehouse=f"file://{folder}")
+    catalog.create_namespace_if_not_exists("ns")
+    table = catalog.create_table("ns.t", tables[0].schema)
+    for rows in tables:
+        table.append(rows)
+    return table
+
+
+def _write_iceberg(folder: Path) -> Path:
+    write_iceberg(folder, TABLES)
+    return folder / "ns" / "t"
+
+
 _ANNDATA = Path(__file__).parent / "hdf5" / "anndata_csr"
 
 
@@ -219,6 +248,9 @@ CASES = {
     "zarr 2": Case(_write_zarr_folder(2)),
     "zarr 3": Case(_write_zarr_folder(3)),
     "zarr zip": Case(_write_zarr_zip),
+    "delta": Case(_write_delta),
+    "iceberg": Case(_write_iceberg),
+    "lance": Case(_write_lance),
     "hdf5": Case(_write_hdf5),
     "hdf5 episodes": Case(_write_episodes, options={"settings": {"episodes": "data/demo_*"}}),
     "litdata": Case(_write_litdata),

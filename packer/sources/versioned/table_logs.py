@@ -18,6 +18,7 @@ from fieldslab.packer.sources.table_files import map_in_threads
 from fieldslab.schemas.errors import SourceUnsupported
 from fieldslab.schemas.optiontext import mark_option
 from fieldslab.schemas.stores.store import Store
+from fieldslab.schemas.urls import is_url
 
 
 class TableLog(NamedTuple):
@@ -104,8 +105,10 @@ def _list_parents(folder: str, root: str) -> Iterator[str]:
 
 
 def _make_error(log: TableLog, folder: str, kind: str) -> SourceUnsupported:
+    advice = "" if log.name == "hudi" or is_url(folder) else "Pack the folder of the table. "
     return SourceUnsupported(
         f"is a {log.kind} table, whose files also hold rows that were deleted or replaced",
         file=folder,
-        hint=f"{mark_option('from_', kind)} packs the files themselves, such rows included.",
+        hint=f"{advice}{mark_option('from_', kind)} packs the files as they are, such rows "
+        "included.",
     )

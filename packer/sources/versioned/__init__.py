@@ -1,0 +1,1 @@
+"""Tables with a log of versions: Delta, Iceberg and Lance."""

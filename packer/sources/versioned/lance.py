@@ -1,0 +1,51 @@
+"""Tables of Lance: the one file that imports it. Fragments are read one by one."""
+
+import os
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from fieldslab.packer.sources.local_file import LocalFile
+from fieldslab.packer.sources.versioned.versioned_source import Piece, Snapshot, VersionedSource
+from fieldslab.schemas.errors import SourceNeedsLibrary
+
+
+class LanceSource(VersionedSource):
+    """The rows of a Lance table, without those that were deleted."""
+
+    name = "lance"
+    kind = "Lance"
+    libraries = ("pylance",)
+    error_packages = ("lance",)
+
+    def open_snapshot(self, path: str, version: int | None) -> Snapshot:
+        """Open a version."""
+        try:
+            import lance
+        except ImportError as error:
+            raise SourceNeedsLibrary(
+                f"Lance tables need the library pylance: {error}", hint="pip install 'pylance>=1.0'"
+            ) from error
+        return _LanceSnapshot(path, lance.dataset(path, version=version))
+
+
+class _LanceSnapshot(Snapshot):
+    def __init__(self, path: str, dataset: Any) -> None:
+        self.version = int(dataset.version)
+        self.schema = dataset.schema
+        self._fragments = dataset.get_fragments()
+        self.pieces = [_make_piece(path, fragment) for fragment in self._fragments]
+
+    def read(self, piece: int, names: Sequence[str], rows: int) -> Iterator[pa.RecordBatch]:
+        """Read a fragment."""
+        yield from self._fragments[piece].to_batches(
+            columns=list(names), batch_size=rows, batch_readahead=2
+        )
+
+
+def _make_piece(path: str, fragment: Any) -> Piece:
+    files = tuple(
+        LocalFile.from_path(os.path.join(path, "data", file.path)) for file in fragment.data_files()
+    )
+    return Piece(int(fragment.count_rows()), sum(file.size for file in files), files)

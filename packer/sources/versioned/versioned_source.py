@@ -1,0 +1,218 @@
+"""A table with a log of versions as a source: one version of it, whatever is written meanwhile."""
+
+import os
+import re
+from abc import abstractmethod
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import pyarrow as pa
+
+from fieldslab.packer.column_names import check_utf8_names, make_names_unique
+from fieldslab.packer.convert.dense import estimate_decoded_bytes
+from fieldslab.packer.source import Source, Unit
+from fieldslab.packer.sources.local_file import LocalFile
+from fieldslab.packer.sources.path_lookup import check_readable
+from fieldslab.packer.sources.versioned.table_logs import find_log
+from fieldslab.schemas.errors import (
+    FieldslabError,
+    SourceNotFound,
+    SourceUnsupported,
+    UsageError,
+    make_unreadable_source_error,
+)
+from fieldslab.schemas.optiontext import mark_option
+from fieldslab.schemas.urls import is_url
+
+MOST_ROWS = 65_536
+"""Rows of a batch at most."""
+_ERRORS = (
+    *(pa.ArrowException, ArithmeticError, AssertionError, AttributeError, EOFError, LookupError),
+    *(MemoryError, NotImplementedError, OSError, RuntimeError, TypeError, ValueError),
+)
+"""What libraries raise on damaged tables, beside errors of their own."""
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Rows that are read at one go: those of a file that were not deleted."""
+
+    rows: int
+    bytes: int
+    files: tuple[LocalFile, ...]
+
+
+class Snapshot:
+    """One version of a table, opened by the table's library. It is not pickled."""
+
+    version: int | None
+    """None for a table without any."""
+    schema: pa.Schema
+    pieces: Sequence[Piece]
+
+    def read(self, piece: int, names: Sequence[str], rows: int) -> Iterator[pa.RecordBatch]:
+        """Read columns of a piece, without deleted rows, about so many rows at a time."""
+        raise NotImplementedError
+
+
+class VersionedSource(Source):
+    """The rows of one version of a table."""
+
+    rereadable = True
+    kind: ClassVar[str]
+    """What its tables are called, for people."""
+    error_packages: ClassVar[tuple[str, ...]]
+    """Packages that have exceptions of their own, raised on damaged tables."""
+
+    def __init__(
+        self, paths: list[str], *, table_version: int | None = None, summary: Any = None
+    ) -> None:
+        """Open the newest version of the table, or the one that is named.
+
+        Raises
+        ------
+        UsageError
+            Several tables, or two versions.
+        SourceUnreadable
+            There is no such table, or it is damaged.
+        SourceUnsupported
+            It has features that its library does not read.
+        SourceNeedsLibrary
+            Its library is not here.
+        """
+        if len(paths) > 1:
+            raise UsageError(
+                f"{self.kind} tables are packed one at a time",
+                found=", ".join(paths),
+                hint="Pack each into a slab; `fieldslab union` makes one of them.",
+            )
+        self._path, named = split_version(paths[0])
+        if is_url(self._path) and not os.path.exists(self._path):
+            raise SourceUnsupported(
+                f"{self.kind} tables are read from disks",
+                file=self._path,
+                hint="Download the table first.",
+            )
+        check_readable(self._path)
+        if not os.path.exists(self._path):
+            raise SourceNotFound("no such table", file=self._path, hint="Check the path.")
+        if None not in (named, table_version) and named != table_version:
+            raise UsageError(
+                f"{mark_option('table_version')}: the path names another version",
+                expected=str(named),
+                found=str(table_version),
+            )
+        if summary is not None:
+            table_version = summary["version"]
+        self._snapshot: Snapshot | None = None
+        self._version = named if table_version is None else table_version
+        snapshot = self._open()
+        self._version = snapshot.version
+        self.settings = {} if self._version is None else {"table_version": self._version}
+        self._names = snapshot.schema.names
+        fields = [
+            field.remove_metadata().with_name(name)
+            for field, name in zip(snapshot.schema, make_names_unique(self._names), strict=True)
+        ]
+        self.schema = pa.schema(fields)
+        self._pieces = list(snapshot.pieces)
+        self.units = [
+            Unit(f"{self._path} piece {number}", piece.rows, piece.bytes, number)
+            for number, piece in enumerate(self._pieces)
+            if piece.rows
+        ]
+
+    @abstractmethod
+    def open_snapshot(self, path: str, version: int | None) -> Snapshot:
+        """Open a version of a table, the newest for None. Raises what libraries raise."""
+
+    @classmethod
+    def accepts(cls, paths: list[str]) -> bool:
+        """Return whether the first path is a table of this kind."""
+        log = find_log(split_version(paths[0])[0])
+        return log is not None and log.name == cls.name
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Pickle without the opened table: another process opens it again."""
+        return self.__dict__ | {"_snapshot": None}
+
+    def read(self, unit: Unit, columns: list[int], batch_bytes: int) -> Iterator[pa.RecordBatch]:
+        """Read a piece, in batches near `batch_bytes`; every value is validated."""
+        piece = self._pieces[unit.key]
+        if not columns:
+            yield pa.RecordBatch.from_arrays([pa.nulls(piece.rows)], ["rows"])
+            return
+        wanted = [self.schema.field(column) for column in columns]
+        names = [self._names[column] for column in columns]
+        step = max(1, min(MOST_ROWS, batch_bytes * piece.rows // max(piece.bytes, 1)))
+        with self._name_errors(unit.name, piece.files):
+            for batch in self._open().read(unit.key, names, step):
+                if not batch.num_rows:
+                    continue
+                batch.validate(full=True)
+                arrays = [batch.column(name) for name in names]
+                schema = pa.schema(
+                    field.with_type(array.type) for field, array in zip(wanted, arrays, strict=True)
+                )
+                chosen = pa.RecordBatch.from_arrays(arrays, schema=schema)
+                size = sum(estimate_decoded_bytes(array) for array in arrays)
+                rows = min(MOST_ROWS, max(1, batch_bytes * batch.num_rows // max(size, 1)))
+                for start in range(0, batch.num_rows, rows):
+                    yield chosen.slice(start, rows)
+            for file in piece.files:
+                file.check_unchanged()
+
+    def summarize(self) -> Any:
+        """Return the version, so that all parts of a plan read the same one."""
+        return {"version": self._version}
+
+    def fingerprint(self) -> list[dict[str, Any]]:
+        """Return the version of the table, and path, size and time of its files."""
+        files = [file.describe() for piece in self._pieces for file in piece.files]
+        return [{"path": self._path, "version": self._version}, *files]
+
+    def _open(self) -> Snapshot:
+        if self._snapshot is None:
+            with self._name_errors(self._path, ()):
+                snapshot = self.open_snapshot(self._path, self._version)
+                check_utf8_names(snapshot.schema)
+            self._snapshot = snapshot
+        return self._snapshot
+
+    @contextmanager
+    def _name_errors(self, what: str, files: Sequence[LocalFile]) -> Iterator[None]:
+        """Turn what libraries raise into a named error, SourceChanged where files are others."""
+        try:
+            yield
+        except FieldslabError:
+            raise
+        except Exception as error:  # libraries have errors without a common base
+            package = type(error).__module__.partition(".")[0]
+            if not isinstance(error, _ERRORS) and package not in self.error_packages:
+                raise
+            for file in files:
+                file.check_unchanged()
+            text = " ".join(str(error).split()).rstrip(".")[:300] or type(error).__name__
+            raise make_unreadable_source_error(
+                error,
+                f"damaged or unreadable {self.kind} table: {text}",
+                file=what,
+                hint="Check the path and the version, or restore the table.",
+            ) from error
+
+
+def split_version(path: str) -> tuple[str, int | None]:
+    """Split `table@7` into path and version, unless there is something of that name."""
+    match = re.fullmatch(r"(.+)@(\d{1,19})", path)
+    if match is None or os.path.lexists(path):
+        return path, None
+    return match[1], int(match[2])
+
+
+def make_feature_error(path: str, problem: str, python: str) -> SourceUnsupported:
+    """Make the error for a table that its library reads in a way that keeps no order."""
+    return SourceUnsupported(
+        problem, file=path, hint=f"From Python, this packs it as one stream: pack({python}, ...)."
+    )

@@ -1,0 +1,283 @@
+"""Tables of Delta, Iceberg and Lance: versions, deleted rows, partitions, schemas that grew."""
+
+import base64
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import lance
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from deltalake import DeltaTable, write_deltalake
+from pyiceberg.io.pyarrow import PyArrowFileIO
+from pyiceberg.manifest import (
+    DataFile,
+    DataFileContent,
+    FileFormat,
+    ManifestContent,
+    ManifestEntry,
+    ManifestEntryStatus,
+    ManifestWriterV2,
+    write_manifest_list,
+)
+from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC
+from pyiceberg.serializers import ToOutputFile
+from pyiceberg.table.snapshots import Operation, Snapshot, Summary
+from pyiceberg.typedef import Record
+from pyroaring import BitMap64
+from tests.naming import case
+from tests.packer.packing import content
+from tests.packer.readback import Readback
+from tests.packer.sources.every_source import write_iceberg
+
+from fieldslab.packer import pack, verify
+from fieldslab.packer.pack_options import PackOptions
+from fieldslab.packer.parts.packing import finish_parts, pack_part
+from fieldslab.packer.parts.part_number import PartNumber
+from fieldslab.packer.parts.plan_file import write_plan_file
+from fieldslab.schemas.errors import (
+    SourceChanged,
+    SourceNotFound,
+    SourceUnreadable,
+    SourceUnsupported,
+    UsageError,
+)
+
+TABLE = pa.table({"n": list(range(60)), "s": [f"row {n}" for n in range(60)]})
+KEPT = [n for n in range(60) if n not in (3, 7, 59)]
+
+
+class Table:
+    """A table on a disk: `change` makes a new version of it."""
+
+    def __init__(self, path: Path, version: int, change: Callable[[], Any]) -> None:
+        self.path, self.version, self.change = path, version, change
+
+
+def _make_delta(folder: Path) -> Table:
+    path = folder / "t"
+    write_deltalake(path, TABLE)
+    DeltaTable(path).delete("n in (3, 7, 59)")
+    return Table(path, 1, lambda: write_deltalake(path, TABLE, mode="append"))
+
+
+def _make_lance(folder: Path) -> Table:
+    path = folder / "t.lance"
+    lance.write_dataset(TABLE, path, max_rows_per_file=20).delete("n in (3, 7, 59)")
+    return Table(path, 2, lambda: lance.write_dataset(TABLE, path, mode="append"))
+
+
+def _make_iceberg(folder: Path) -> Table:
+    table = write_iceberg(folder, [TABLE])
+    table.delete("n in (3, 7, 59)")
+    version = table.current_snapshot().snapshot_id
+    return Table(folder / "ns" / "t", version, lambda: table.append(TABLE))
+
+
+@pytest.fixture(params=[_make_delta, _make_lance, _make_iceberg])
+def table(request: pytest.FixtureRequest, tmp_path: Path) -> Table:
+    """A table of each kind, from which rows were deleted."""
+    make: Callable[[Path], Table] = request.param
+    return make(tmp_path)
+
+
+def read_numbers(slab: Path) -> list[int]:
+    """The field `n` of a slab."""
+    numbers: list[int] = Readback(slab).values("n").tolist()
+    return numbers
+
+
+def test_versions(tmp_path: Path, table: Table) -> None:
+    """Deleted rows are left out; a named version, and a plan, give what was there then."""
+    expected = content(pack(table.path, tmp_path / "slab", shard_size=100).path)
+    assert read_numbers(tmp_path / "slab") == KEPT
+    options: PackOptions = {"shard_size": 100}
+    write_plan_file([table.path], tmp_path / "parts", tmp_path / "x.plan", options)
+    pack_part(tmp_path / "x.plan", PartNumber(1, 2))
+    table.change()
+    pack_part(tmp_path / "x.plan", PartNumber(2, 2))
+    finish_parts(tmp_path / "x.plan")
+    assert content(tmp_path / "parts") == expected
+    assert verify(tmp_path / "slab", against=table.path).ok  # with the version that it has
+    pack(table.path, tmp_path / "new")
+    assert sorted(read_numbers(tmp_path / "new")) == sorted([*KEPT, *range(60)])
+    pack(f"{table.path}@{table.version}", tmp_path / "old", shard_size=100)
+    assert read_numbers(tmp_path / "old") == KEPT
+    pack(table.path, tmp_path / "set", settings={"table_version": table.version})
+    assert read_numbers(tmp_path / "set") == KEPT
+    made = Readback(tmp_path / "slab").manifest["made"]
+    assert made["options"]["settings"] == {"table_version": table.version}
+
+
+def test_refused(tmp_path: Path, table: Table) -> None:
+    """Versions that are not there, several tables, and files that disappear are named."""
+    with pytest.raises(SourceUnreadable) as missing:
+        pack(f"{table.path}@4711", tmp_path / "slab")
+    assert str(missing.value.context["file"]) == str(table.path)
+    with pytest.raises(UsageError, match="the path names another version"):
+        pack(f"{table.path}@{table.version}", tmp_path / "slab", settings={"table_version": 0})
+    with pytest.raises(UsageError, match="one at a time"):
+        pack([table.path, table.path], tmp_path / "slab")
+    with pytest.raises(SourceNotFound):
+        pack(tmp_path / "nothing@3", tmp_path / "slab")
+    write_plan_file([table.path], tmp_path / "parts", tmp_path / "x.plan", PackOptions())
+    data = next(path for path in table.path.rglob("*") if path.suffix in (".parquet", ".lance"))
+    for path in table.path.rglob(f"*{data.suffix}"):
+        path.unlink()
+    with pytest.raises((SourceChanged, SourceUnreadable)):
+        pack_part(tmp_path / "x.plan", PartNumber(1, 1))
+
+
+def test_delta_deletion_vectors(tmp_path: Path) -> None:
+    """Rows that a deletion vector lists are left out, whichever batches they are in."""
+    path = tmp_path / "t"
+    write_deltalake(path, TABLE, configuration={"delta.enableDeletionVectors": "true"})
+    log = path / "_delta_log"
+    added = next(
+        json.loads(line)["add"]
+        for line in (log / f"{0:020}.json").read_text().splitlines()
+        if "add" in json.loads(line)
+    )
+    data = (1681511377).to_bytes(4, "little") + BitMap64([3, 7, 59]).serialize()
+    data += bytes(-len(data) % 4)
+    signs = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+    z85 = str.maketrans(
+        f"{signs[:10]}{signs[36:]}{signs[10:36]}!#$%&()*+-;<=>?@^_`{{|}}~",
+        f"{signs}.-:+=^!/*?&<>()[]{{}}@%$#",
+    )
+    vector = {
+        "storageType": "i",
+        "pathOrInlineDv": base64.b85encode(data).decode().translate(z85),
+        "sizeInBytes": len(data),
+        "cardinality": 3,
+    }
+    now = int(time.time() * 1000)
+    actions = [
+        {"commitInfo": {"timestamp": now, "operation": "DELETE", "operationParameters": {}}},
+        {"remove": {"path": added["path"], "deletionTimestamp": now, "dataChange": True}},
+        {"add": {**added, "deletionVector": vector}},
+    ]
+    (log / f"{1:020}.json").write_text("\n".join(map(json.dumps, actions)))
+    pack(path, tmp_path / "slab")
+    assert read_numbers(tmp_path / "slab") == KEPT
+    pack(path, tmp_path / "some", rows="3:50")
+    assert read_numbers(tmp_path / "some") == KEPT[3:50]
+    pack(f"{path}@0", tmp_path / "all")
+    assert read_numbers(tmp_path / "all") == list(range(60))
+
+
+def test_delta_partitions_and_new_columns(tmp_path: Path) -> None:
+    """Partitions have the types of the schema; a column that older files lack is null there."""
+    path = tmp_path / "t"
+    days = TABLE.append_column("day", pa.array(["a b/ü%", None] * 30))
+    days = days.append_column("k", pa.array([1, 2, None] * 20, pa.int32()))
+    write_deltalake(path, days, partition_by=["day", "k"])
+    more = days.append_column("new", pa.array(range(60), pa.float64()))
+    write_deltalake(path, more, mode="append", schema_mode="merge")
+    pack(path, tmp_path / "slab", nulls={"*": "mask"})
+    back = Readback(tmp_path / "slab")
+    rows = zip(*(back.column(name) for name in ("n", "day", "k", "new")), strict=True)
+    expected = [tuple(row.values()) for row in days.select(["n", "day", "k"]).to_pylist()]
+    both = [(*row, None) for row in expected] + [(*row, float(row[0])) for row in expected]
+    assert sorted(map(repr, map(_unpack, rows))) == sorted(map(repr, both))
+
+
+def _unpack(row: tuple[Any, ...]) -> tuple[Any, ...]:
+    return tuple(value.item() if hasattr(value, "item") else value for value in row)
+
+
+def test_delta_column_mapping_is_refused(tmp_path: Path) -> None:
+    """Columns whose names are mapped are refused, with what packs them from Python."""
+    path = tmp_path / "t"
+    write_deltalake(path, TABLE)
+    log = path / "_delta_log" / f"{0:020}.json"
+    lines = [json.loads(line) for line in log.read_text().splitlines()]
+    for action in lines:
+        if "metaData" in action:
+            action["metaData"]["configuration"] = {"delta.columnMapping.mode": "name"}
+    log.write_text("\n".join(map(json.dumps, lines)))
+    with pytest.raises((SourceUnsupported, SourceUnreadable)):
+        pack(path, tmp_path / "slab")
+
+
+class _DeleteWriter(ManifestWriterV2):
+    def content(self) -> ManifestContent:
+        """Delete files."""
+        return ManifestContent.DELETES
+
+
+def test_iceberg_position_deletes(tmp_path: Path) -> None:
+    """Rows that a file of position deletes lists are left out."""
+    table = write_iceberg(tmp_path, [TABLE, TABLE])
+    io, folder = PyArrowFileIO({}), tmp_path / "ns" / "t"
+    before = table.current_snapshot()
+    file = next(iter(table.scan().plan_files())).file.file_path
+    deletes = folder / "data" / "deletes.parquet"
+    pq.write_table(pa.table({"file_path": [file] * 3, "pos": [3, 7, 59]}), deletes)
+    data = DataFile.from_args(
+        content=DataFileContent.POSITION_DELETES,
+        file_path=f"file://{deletes}",
+        file_format=FileFormat.PARQUET,
+        partition=Record(),
+        record_count=3,
+        file_size_in_bytes=deletes.stat().st_size,
+        lower_bounds={},
+        upper_bounds={},
+    )
+    number, snapshot_id = table.metadata.last_sequence_number + 1, 4711
+    output = io.new_output(f"file://{folder}/metadata/deletes-m0.avro")
+    spec = UNPARTITIONED_PARTITION_SPEC
+    with _DeleteWriter(spec, table.schema(), output, snapshot_id, "null") as writer:
+        writer.add_entry(
+            ManifestEntry.from_args(
+                status=ManifestEntryStatus.ADDED,
+                snapshot_id=snapshot_id,
+                sequence_number=number,
+                data_file=data,
+            )
+        )
+    manifests = [*before.manifests(io), writer.to_manifest_file()]
+    place = f"file://{folder}/metadata/snap-deletes.avro"
+    with write_manifest_list(
+        2, io.new_output(place), snapshot_id, before.snapshot_id, number, "null"
+    ) as listed:
+        listed.add_manifests(manifests)
+    values: dict[str, Any] = {
+        "snapshot_id": snapshot_id,
+        "parent_snapshot_id": before.snapshot_id,
+        "sequence_number": number,
+        "timestamp_ms": before.timestamp_ms + 1,
+        "manifest_list": place,
+        "summary": Summary(Operation.DELETE),
+        "schema_id": before.schema_id,
+    }
+    metadata = table.metadata.model_copy(
+        update={
+            "snapshots": [*table.metadata.snapshots, Snapshot(**values)],
+            "current_snapshot_id": snapshot_id,
+            "last_sequence_number": number,
+            "properties": {"py-io-impl": "antigravity.None"},  # nothing it names is imported
+        }
+    )
+    path = folder / "metadata" / "00009-x.metadata.json"
+    ToOutputFile.table_metadata(metadata, io.new_output(str(path)), overwrite=True)
+    for source in (path, folder):
+        with case(source):
+            pack(source, tmp_path / "slab", force=True)
+            assert sorted(read_numbers(tmp_path / "slab")) == sorted([*KEPT, *range(60)])
+
+
+def test_which_metadata_of_iceberg_is_the_newest(tmp_path: Path) -> None:
+    """A hint names it, or else the highest number; two of one number are refused."""
+    write_iceberg(tmp_path, [TABLE, TABLE])
+    folder = tmp_path / "ns" / "t"
+    newest = max((folder / "metadata").glob("*.metadata.json"))
+    (folder / "metadata" / f"{newest.name[:5]}-other.metadata.json").write_text("{}")
+    with pytest.raises(SourceUnreadable, match="several metadata files may be the newest"):
+        pack(folder, tmp_path / "slab")
+    (folder / "metadata" / "version-hint.text").write_text(newest.name)
+    pack(folder, tmp_path / "slab")
+    assert Readback(tmp_path / "slab").rows == 120
