@@ -111,7 +111,7 @@ def head(
             total = len(listed)
         chosen: Sequence[int] = range(min(5 if count is None else count, total))
         if rows is not None:
-            chosen = parse_rows(rows, total)
+            chosen = parse_rows(rows, total, "slab" if listed is None else "file of rows")
         if listed is not None:
             chosen = listed[chosen].tolist()
         shown = choose_fields(stored.manifest, fields or None)
@@ -148,19 +148,19 @@ def save_images(
     print(f"{format_count(count, 'image')} in {folder}", file=sys.stderr)
 
 
-def parse_rows(text: str, total: int) -> Sequence[int]:
-    """Parse row numbers such as `7,-1,100:105`; negative ones count from the end.
+def parse_rows(text: str, total: int, what: str = "slab") -> Sequence[int]:
+    """Parse row numbers such as `7,-1,100:105`; negative ones count from the end of `what`.
 
     Raises UsageError for what is no number, RowOutOfRange for what is not there. As with slices of
     Python, a range may end behind the last row.
     """
-    ranges = [_parse_range(part, text, total) for part in text.split(",")]
+    hint = f"The {what} has {format_count(total, 'row')}."
+    ranges = [_parse_range(part, text, total, hint) for part in text.split(",")]
     return ranges[0] if len(ranges) == 1 else list(chain.from_iterable(ranges))
 
 
-def _parse_range(part: str, text: str, total: int) -> range:
+def _parse_range(part: str, text: str, total: int, hint: str) -> range:
     """Parse the row of `7`, or the rows of `100:105`."""
-    hint = f"The slab has {total:,} rows."
     if re.fullmatch(r"\s*-?\d+\s*", part):
         row = int(part)
         if not -total <= row < total:

@@ -342,7 +342,9 @@ def attach_order(order: Any, slab: Slab) -> Order:
     """Attach an order to a slab. Raises UsageError for what is no order; else see `attach`."""
     if not isinstance(order, Order):
         hint = "Give Shuffled(0), Sequential() or another of fieldslab.reader."
-        raise UsageError("not an order", found=type(order).__name__, hint=hint)
+        is_class = isinstance(order, type)
+        found = f"the class {order.__name__}" if is_class else type(order).__name__
+        raise UsageError("not an order", found=found, hint=hint)
     return order.attach(slab)
 
 

@@ -92,7 +92,9 @@ def group_rows(slab: Slab, name: str) -> RowGroups:
     slab.names([name])
     field = slab.fields[name]
     if field.shape or field.kind not in ("fixed", "categorical"):
-        _refuse_field(name, f"{field.kind}, of shape {list(field.shape)}")
+        _refuse_field(
+            name, f"{field.kind}, of shape {list(field.shape)}" if field.shape else field.kind
+        )
     if slab[name].dtype.kind not in "iub":
         _refuse_field(name, str(slab[name].dtype))
     return group_by_number(lambda: _read_chunks(slab, name), len(slab))

@@ -57,7 +57,7 @@ def test_rows_of_a_file_are_read(
             assert [json.loads(line)["row"] for line in shown] == LISTED[:4]
             shown = run(capsys, head, *options, "--rows", "1,-1", "--json").splitlines()
             assert [json.loads(line)["values"]["x"] for line in shown] == [40, 50]
-            with pytest.raises(RowOutOfRange):
+            with pytest.raises(RowOutOfRange, match="file of rows has 6 rows"):
                 run(capsys, head, *options, "--rows", "6")
 
             loader = Loader(open_slab(slab).select(LISTED), 4, Shuffled(3), prefetch=0)
