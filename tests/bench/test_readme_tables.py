@@ -6,7 +6,7 @@ import pytest
 
 from fieldslab.bench import readme
 from fieldslab.bench.__main__ import SHOWN, figures, summary
-from fieldslab.bench.__main__ import table as table_of_parts
+from fieldslab.bench.figure_table import table as table_of_parts
 from fieldslab.bench.images.fidelity import Fidelity
 from fieldslab.bench.images.speed import CASES, CROPS, PILLOW, DecodingSpeed, case_of
 from fieldslab.bench.images.subjects import WAYS
@@ -27,7 +27,7 @@ def test_only_what_stands_between_the_comments_is_replaced(tmp_path: Path) -> No
     assert "new" in file.read_text()
 
 
-@pytest.mark.parametrize("name", ["measured", "images", "peers", "decode", "remote"])
+@pytest.mark.parametrize("name", ["measured", "images", "peers", "decode", "remote", "scale"])
 def test_the_benchmarks_page_has_a_place_for_each_table(name: str) -> None:
     """All programs that write tables find their comments."""
     text = PAGES[-1].read_text()

@@ -5,6 +5,7 @@ from pathlib import Path
 from fieldslab.bench.gather import KIB
 from fieldslab.bench.scale import (
     CONDITIONS,
+    measure_categories,
     measure_elements,
     measure_mixed,
     measure_union,
@@ -25,8 +26,10 @@ def test_every_part_measures_something(tmp_path: Path) -> None:
         measure_windows(one, 16, 1),
         measure_windows(single, 64, 1),
         measure_elements(open_slab(pack_tokens(tmp_path / "tokens.slab", 10**6)), 33, 1),
-        measure_union(one, paths, 1),
+        *measure_union([one, one], paths, 1),
+        measure_categories(tmp_path, 1000, 1),
     ]
+    assert len(ratios) == 6
     assert all(each.median > 0 for each in ratios)
     assert len(measure_mixed(single, 1)) == 4
     assert len(measure_where(tmp_path, 1000, 1)) == 2 * len(CONDITIONS)
