@@ -195,7 +195,8 @@ def _format_origin(manifest: Manifest) -> str:
     """Format in a line what a slab was packed from."""
     provenance = manifest.made
     kind = provenance.options.get("from", "unknown source")
-    paths = [str(source["path"]) for source in provenance.sources if "path" in source]
+    origins = [source for source in provenance.sources if "annotations" not in source]
+    paths = [str(source["path"]) for source in origins if "path" in source]
     if not paths:
         return f"{kind}, in memory" if kind == "arrow" else str(kind)
     noun = "folders" if "files" in provenance.sources[0] else "files"

@@ -7,8 +7,8 @@ from typing import Any, Literal, NamedTuple
 
 import msgspec
 
+from fieldslab.packer.commands.text_format import escape_controls
 from fieldslab.packer.sources.images.image_files import ImageFiles
-from fieldslab.packer.sources.images.image_names import show_name
 from fieldslab.packer.sources.memory_file import MemoryFile
 from fieldslab.packer.sources.path_lookup import list_folder
 from fieldslab.schemas.errors import (
@@ -53,7 +53,7 @@ class AnnotationFiles(NamedTuple):
         total = sum(file.size for file in self.files)
         return {
             "path": self.files[0].path,
-            "files": len(self.files),
+            "annotations": len(self.files),
             "bytes": total,
             "digest": digest.hexdigest(),
         }
@@ -140,9 +140,9 @@ def _recognise(files: ImageFiles, read_file: ReadFile) -> AnnotationFiles | None
         raise UsageError(
             "several files may annotate these images",
             file=files.base,
-            found=", ".join(map(show_name, shown)),
-            hint=f"{mark_option('annotations', shown[0])} chooses one of them, "
-            f"{mark_option('annotations', NONE)} none.",
+            found=", ".join(map(escape_controls, shown)),
+            hint=f"Choose one of them: {mark_option('annotations', shown[0])}. "
+            f"{mark_option('annotations', NONE)} packs the images alone.",
         )
     members = [MemoryFile(files.get_name_path(name), read_file(name)) for name in chosen]
     return AnnotationFiles(kind, members, list(chosen))

@@ -9,7 +9,8 @@ from itertools import islice
 
 import numpy as np
 
-from fieldslab.packer.sources.images.image_names import ImageNames, is_image, show_name
+from fieldslab.packer.commands.text_format import escape_controls
+from fieldslab.packer.sources.images.image_names import ImageNames, is_image
 from fieldslab.packer.sources.images.zip_members import (
     STORED,
     ArchiveMember,
@@ -203,7 +204,7 @@ class ArchiveImages:
                 raise SourceUnreadable(
                     "two members have one name",
                     file=path,
-                    found=show_name(name),
+                    found=escape_controls(name),
                     hint="Write the archive again: it is not clear which of them is meant.",
                 )
             by_name[name] = member
@@ -247,7 +248,7 @@ def _clean_name(path: str, name: str) -> str:
         raise SourceUnreadable(
             "the name of a member leads out of the archive",
             file=path,
-            found=show_name(name),
+            found=escape_controls(name),
             hint="Write the archive again with names below one folder.",
         )
     return cleaned

@@ -11,7 +11,7 @@ import pyarrow as pa
 from fieldslab.packer.column_names import make_names_unique
 from fieldslab.packer.source import ColumnHint
 from fieldslab.packer.sources.images.annotation_files import AnnotationFiles, NameIndex
-from fieldslab.packer.sources.images.coco_masks import Rle, make_mask_columns
+from fieldslab.packer.sources.images.coco_masks import MASK_COLUMNS, Rle, make_mask_columns
 from fieldslab.packer.sources.images.image_files import ImageFiles
 from fieldslab.packer.sources.images.image_rows import (
     ImageRows,
@@ -118,7 +118,9 @@ def read_coco_rows(
     places = [row.place for row in listed]
     columns, hints = make_object_columns([row.objects for row in listed], places, categories)
     masks = [[item.segmentation for item in row.objects] for row in listed]
-    columns |= make_mask_columns(masks, [row.size for row in listed], places)
+    mask_columns = make_mask_columns(masks, [row.size for row in listed], places)
+    columns |= mask_columns
+    hints |= {name: ColumnHint(why=MASK_COLUMNS[name]) for name in mask_columns}
     ids = [row.identity for row in listed]
     if any(isinstance(identity, str) for identity in ids):
         ids = [None if identity is None else str(identity) for identity in ids]
@@ -206,12 +208,16 @@ def make_object_columns(
             attributes={"fieldslab.category_ids": list(categories)},
             why=f"{len(titles)} categories",
         )
-    for name, dtype in (("area", np.float64), ("iscrowd", np.int64)):
+    for name, dtype, why in (
+        ("area", np.float64, "areas"),
+        ("iscrowd", np.int64, "1 for crowds"),
+    ):
         values = [getattr(item, name) for item in flat]
         if any(value is not None for value in values):
             absent = [number for number, value in enumerate(values) if value is None]
             array = np.array([0 if value is None else value for value in values], dtype)
             columns[name] = make_lists(counts, array)
+            hints[name] = ColumnHint(why=why)
             if absent:
                 hints[name] = _refuse(
                     f"{len(absent):,} annotations lack it, the first is of {get_place(absent[0])}"

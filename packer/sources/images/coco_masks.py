@@ -12,6 +12,15 @@ import numpy as np
 from fieldslab.packer.sources.images.object_lists import make_lists
 from fieldslab.schemas.errors import SourceInconsistent
 
+MASK_COLUMNS = {
+    "polygons.points": "x, y of all polygons",
+    "polygons.lengths": "points of each polygon",
+    "polygons.objects": "object of each polygon",
+    "rle.counts": "run lengths of all masks",
+    "rle.lengths": "runs of each mask",
+    "rle.objects": "object of each mask",
+}
+"""What the columns of masks hold."""
 _MOST_RUNS = 1 << 31
 
 

@@ -6,7 +6,7 @@ import sys
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 
-from fieldslab.packer.commands.text_format import format_count
+from fieldslab.packer.commands.text_format import escape_controls, format_count
 from fieldslab.packer.sources.path_lookup import (
     FolderPath,
     NoFiles,
@@ -87,7 +87,7 @@ class ImageNames:
         unused = [name for name in self.annotations if self.before + name not in used]
         if count := self.others["file"] + len(unused):
             shown = sorted([*self.shown, *unused[:_MOST_NAMED]], key=lambda name: name.split("/"))
-            named = ", ".join(map(show_name, shown[:_MOST_NAMED]))
+            named = ", ".join(map(escape_controls, shown[:_MOST_NAMED]))
             named += ", ..." if count > _MOST_NAMED else ""
             parts.append(f"{format_count(count, 'file')} without the name of an image ({named})")
         if count := self.others["hidden"]:
@@ -98,7 +98,7 @@ class ImageNames:
             yield f"{self.root}: left out {', '.join(parts)}"
         empty = [folder for folder in self.folders if folder not in self.classes]
         if self.classes and empty and not used:
-            named = ", ".join(map(show_name, empty[:_MOST_NAMED]))
+            named = ", ".join(map(escape_controls, empty[:_MOST_NAMED]))
             named += ", ..." if len(empty) > _MOST_NAMED else ""
             yield f"{self.root}: no images in {format_count(len(empty), 'folder')}: {named}"
 
@@ -117,13 +117,6 @@ class ImageNames:
         self.others["file"] += 1
         if len(self.shown) < _MOST_NAMED:
             self.shown.append(name)
-
-
-def show_name(name: str) -> str:
-    """Show a name within a sentence: control characters and bytes that are no text are escaped."""
-    return "".join(
-        sign if sign.isprintable() else sign.encode("unicode_escape").decode() for sign in name
-    )
 
 
 def is_image(name: str) -> bool:

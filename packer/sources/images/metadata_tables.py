@@ -171,7 +171,7 @@ def _find_files(
         number = index.find_exact(whole)
         numbers[row] = -2 if number is None else number
         if number is None:
-            missing.append(name)
+            missing.append(whole)
     return numbers, missing
 
 

@@ -7,6 +7,7 @@ from xml.parsers import expat
 import numpy as np
 import pyarrow as pa
 
+from fieldslab.packer.commands.text_format import format_count
 from fieldslab.packer.source import ColumnHint
 from fieldslab.packer.sources.images.annotation_files import AnnotationFiles, NameIndex
 from fieldslab.packer.sources.images.image_files import ImageFiles
@@ -77,7 +78,9 @@ def read_voc_rows(
     rest = [number for number in chosen if number not in parsed]
     warnings += refuse_unlisted(len(rest), unmatched, what, lambda: files.get_path(rest[0]))
     if others := len(paths) - len(chosen):
-        warnings.append(f"{files.base}: left out {others:,} images outside of {_IMAGES}")
+        warnings.append(
+            f"{files.base}: left out {format_count(others, 'image')} outside of {_IMAGES}"
+        )
     rows = np.array(sorted([*parsed, *(rest if unmatched == "keep" else [])]), np.int64)
     nothing = MemoryFile("", b""), VocFile(None, [])
     columns, hints = _make_columns([parsed.get(int(row), nothing) for row in rows])
@@ -111,7 +114,7 @@ def _make_columns(
             codes = {name: number for number, name in enumerate(names)}
             numbers = np.array([codes[value] for value in values], np.int64)
             columns[field] = make_lists(counts, numbers)
-            why = f"{len(names)} classes" if element == "name" else f"{len(names)} poses"
+            why = format_count(len(names), element)
             hints[field] = ColumnHint(logical=Logical("class_label", names=tuple(names)), why=why)
     for flag in _FLAGS:
         if any(flag in texts for _, texts in flat):

@@ -360,7 +360,7 @@ def test_voc(tmp_path: Path) -> None:
         ]
         (root / "Annotations" / f"{name}.xml").write_text(make_voc(f"{name}.jpg", objects))
     done = pack(root, tmp_path / "slab")
-    assert done.warnings == (f"{root}: left out 1 images outside of JPEGImages",)
+    assert done.warnings == (f"{root}: left out 1 image outside of JPEGImages",)
     assert verify(tmp_path / "slab", against=root).ok
     slab = open_slab(tmp_path / "slab")
     fields = slab.fields
