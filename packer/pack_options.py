@@ -13,7 +13,7 @@ from fieldslab.schemas.optiontext import mark_option
 
 SOURCE, COLUMNS, IMAGES, TEXT, OUTPUT = "Source", "Columns", "Images", "Text as tokens", "Output"
 HDF5, LITDATA, CSV = "HDF5 sources", "LitData sources", "CSV sources"
-FOLDERS = "Image folders"
+FOLDERS, WEBDATASET = "Image folders", "WebDataset sources"
 NPY = "Numpy sources"
 VERSIONED = "Delta, Iceberg and Lance sources"
 TABLES = "Parquet, Arrow IPC and ORC sources"
@@ -332,7 +332,7 @@ class PackOptions(TypedDict, total=False):
             "Settings of the kind of source: `episodes`, `episode_attrs`, `drop_extra_step`, "
             "`rows_attr`, `rows_axis`, `raw`, `external` and `memory` for HDF5, "
             "`block`, `key` and `key_password_file` for LitData, `annotations` and `unmatched` for "
-            "image folders.",
+            "image folders, `json_fields` for WebDataset.",
             in_shell=False,
         ),
     ]

@@ -3,7 +3,16 @@
 from typing import Annotated, Literal, TypedDict
 
 from fieldslab.packer.definition import Option
-from fieldslab.packer.pack_options import CSV, FOLDERS, HDF5, LITDATA, NPY, TABLES, VERSIONED
+from fieldslab.packer.pack_options import (
+    CSV,
+    FOLDERS,
+    HDF5,
+    LITDATA,
+    NPY,
+    TABLES,
+    VERSIONED,
+    WEBDATASET,
+)
 
 
 class SourceSettings(TypedDict, total=False):
@@ -158,6 +167,16 @@ class SourceSettings(TypedDict, total=False):
             "fields|rows",
             "What .npy files of one folder are: 'fields' side by side, or 'rows' of one array, one "
             "behind the other. The default is fields, and an error where their names are numbered.",
+        ),
+    ]
+    json_fields: Annotated[
+        bool,
+        Option(
+            WEBDATASET,
+            None,
+            "Make a field of each key of .json members, by the types of the first samples of each "
+            "tar. By default they stay text.",
+            False,
         ),
     ]
     key_password_file: Annotated[

@@ -20,6 +20,7 @@ _BARE: Any = object()
 
 _SETTINGS = {
     "annotations",
+    "json_fields",
     "unmatched",
     "block",
     "drop_extra_step",

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Any
 
+import msgspec
 import pyarrow as pa
 
 from fieldslab.packer.column_names import match_names
@@ -17,9 +18,16 @@ from fieldslab.packer.sources.remote_lookup import is_remote_source
 from fieldslab.packer.sources.table_files import AnyFile, TableFile
 from fieldslab.packer.sources.table_source import TableSource
 from fieldslab.packer.sources.tar_members import Member, Tar, TarIndex, open_tar
+from fieldslab.packer.sources.text.json_values import (
+    Mixed,
+    describe_value,
+    make_type,
+    merge_types,
+)
 from fieldslab.packer.sources.webdataset_values import (
     BYTES,
     INTEGER,
+    JSON,
     KEY,
     PICKLED,
     TEXT,
@@ -46,13 +54,17 @@ _MOST_INDEXED = 4_000_000
 
 @dataclass(frozen=True)
 class TarFile(TableFile):
-    """One tar: how many samples have each extension, and what is passed over in it."""
+    """One tar: how many samples have each extension, and what is passed over in it.
+
+    `index` says where members are, and `json` describes the values of extensions of JSON.
+    """
 
     types: dict[str, pa.DataType]
     rows: int | None = None
     extensions: dict[str, tuple[int, pa.DataType]] = field(default_factory=dict)
     passed: dict[str, tuple[int, str]] = field(default_factory=dict)
     index: TarIndex | None = None
+    json: dict[str, Any] = field(default_factory=dict)
 
     @property
     def columns(self) -> dict[str, int]:
@@ -79,15 +91,21 @@ class WebDatasetSource(TableSource):
         self,
         paths: list[str],
         *,
+        json_fields: bool = False,
         storage_options: Mapping[str, Any] | None = None,
         summary: Any = None,
     ) -> None:
-        """Scan the headers of local tars; of those in stores, read the first samples."""
+        """Scan the headers of local tars; of those in stores, read the first samples.
+
+        With `json_fields`, the keys of JSON members become fields.
+        """
+        self._json_fields = json_fields
         self.types: dict[str, pa.DataType] = {}
         self._casts: set[str] = set()
         self._indexed = 0
         paths = [one for path in paths for one in expand_braces(path)]
         super().__init__(paths, storage_options=storage_options, summary=summary)
+        self.settings = {"json_fields": True} if json_fields else {}
         if "extensions" not in self._known:
             self._known.update(_join_scans(list(self._files)))
         for name, text in self._known["extensions"]:
@@ -105,7 +123,7 @@ class WebDatasetSource(TableSource):
         table = TarFile(file, pa.schema([]), {}, self.types)
         if self._summarized:
             return table
-        table = _scan(table, keep=self._indexed < _MOST_INDEXED)
+        table = _scan(table, keep=self._indexed < _MOST_INDEXED, look_into_json=self._json_fields)
         self._indexed += 0 if table.index is None else len(table.index)
         return table
 
@@ -209,7 +227,7 @@ class WebDatasetSource(TableSource):
                     place = f"{tar.path} byte {member.offset}"
                     text = f"{member.shown}: {bytes(value[:40])!r}"
                 break
-        advice = "binary" if kind != INTEGER else "text"
+        advice = "text" if kind == INTEGER else "json" if pa.types.is_struct(kind) else "binary"
         return SourceUnreadable(
             "a member does not fit the type of its extension",
             file=place,
@@ -270,12 +288,13 @@ def expand_braces(path: str) -> list[str]:
     return paths
 
 
-def _scan(table: TarFile, *, keep: bool) -> TarFile:
+def _scan(table: TarFile, *, keep: bool, look_into_json: bool) -> TarFile:
     """Count the samples of a tar and their extensions; of an object, those of its first samples.
 
     Where that is a plain file, and if `keep`, the places of members are kept.
     """
     rows = 0
+    json: dict[str, Any] = {}
     extensions: dict[str, tuple[int, pa.DataType]] = {}
     passed: dict[str, tuple[int, str]] = {}
     remote = isinstance(table.file, RemoteFile)
@@ -295,11 +314,24 @@ def _scan(table: TarFile, *, keep: bool) -> TarFile:
                 if kind is None:
                     kind = find_type(tar, member)
                 extensions[member.extension] = count + 1, kind
+                if look_into_json and kind == JSON and count < _SAMPLES:
+                    described = json.get(member.extension)
+                    json[member.extension] = merge_types(described, _describe_json(tar, member))
         for name, why in tar.passed:
             count, first = passed.get(why, (0, name))
             passed[why] = count + 1, first
     count_rows = None if remote else rows
-    return replace(table, rows=count_rows, extensions=extensions, passed=passed, index=index)
+    return replace(
+        table, rows=count_rows, extensions=extensions, passed=passed, index=index, json=json
+    )
+
+
+def _describe_json(tar: Tar, member: Member) -> Any:
+    """Describe the value of a member, as far as it is JSON: whoever reads it says what is wrong."""
+    try:
+        return describe_value(msgspec.json.decode(tar.read(member)))
+    except ValueError:
+        return Mixed
 
 
 def _join_scans(files: list[TarFile]) -> dict[str, Any]:
@@ -307,15 +339,19 @@ def _join_scans(files: list[TarFile]) -> dict[str, Any]:
     counts: dict[str, int] = {}
     types: dict[str, pa.DataType] = {}
     passed: dict[str, tuple[int, str]] = {}
+    json: dict[str, Any] = {}
     for file in files:
         for name, (count, kind) in file.extensions.items():
             counts[name] = counts.get(name, 0) + count
             known = types.setdefault(name, kind)
             if known != kind:
                 types[name] = pa.null() if pa.null() in (known, kind) else BYTES
+        for name, described in file.json.items():
+            json[name] = merge_types(json.get(name), described)
         for why, (count, first) in file.passed.items():
             total, earliest = passed.get(why, (0, f"{file.path}: {first}"))
             passed[why] = total + count, earliest
+    types |= {name: make_type(kind) for name, kind in json.items() if isinstance(kind, dict)}
     return {
         "extensions": [[KEY, _write_type(TEXT)]]
         + [[name, _write_type(kind)] for name, kind in types.items()],

@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from fieldslab.packer.sources.tar_members import Member, Tar
+from fieldslab.packer.sources.text.json_values import make_decoder, make_json_array
 
 KEY = "__key__"
 BYTES, TEXT, INTEGER = pa.large_binary(), pa.large_string(), pa.int64()
@@ -75,6 +76,10 @@ def make_array(values: list[memoryview | None], kind: pa.DataType) -> pa.Array:
             return data
         text = data.cast(TEXT)
         return text if kind == TEXT else pa.ExtensionArray.from_storage(JSON, text)
+    if pa.types.is_struct(kind):
+        decoder = make_decoder({field.name: field.type for field in kind}, strict=True)
+        rows = [None if value is None else decoder.decode(value) for value in values]
+        return make_json_array(rows, kind)
     if kind == INTEGER:
         return pa.array([None if v is None else _parse_integer(v) for v in values], kind)
     if kind == pa.float64():

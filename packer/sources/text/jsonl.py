@@ -1,7 +1,7 @@
 """Files with a JSON object in each line."""
 
 from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import Any
 
 import msgspec
 import pyarrow as pa
@@ -9,15 +9,18 @@ import pyarrow as pa
 from fieldslab.packer.column_names import match_names
 from fieldslab.packer.source import ColumnHint
 from fieldslab.packer.sources.table_files import AnyFile
+from fieldslab.packer.sources.text.json_values import (
+    choose_json_type,
+    holds_mixed,
+    make_decoder,
+    make_json_array,
+    make_type,
+    merge_members,
+)
 from fieldslab.packer.sources.text.records import Block, FindEnds, find_lines
 from fieldslab.packer.sources.text.text_source import TextFile, TextSource
 from fieldslab.schemas.optiontext import mark_option
 
-_JSON = pa.json_(pa.large_string())
-_LIMITS = {
-    pa.int64(): (-(2**63), 2**63 - 1),
-    pa.uint64(): (0, 2**64 - 1),
-}
 _MIXED = ColumnHint(
     why="values of several types",
     refusal=(
@@ -26,10 +29,6 @@ _MIXED = ColumnHint(
         f"{mark_option('exclude', ['{0}'])} leaves them out.",
     ),
 )
-
-
-class _Mixed:
-    """Stands for values of several types."""
 
 
 class JsonLinesSource(TextSource):
@@ -61,9 +60,9 @@ class JsonLinesSource(TextSource):
                 line, start = block.data[start:end].strip(), end
                 if line:
                     row = self._decode_line(file, block, number, line)
-                    _merge_members(types, row)
-        self._known["mixed"] = [name for name, kind in types.items() if _holds_mixed(kind)]
-        return {name: _make_type(kind) for name, kind in types.items()}
+                    merge_members(types, row)
+        self._known["mixed"] = [name for name, kind in types.items() if holds_mixed(kind)]
+        return {name: make_type(kind) for name, kind in types.items()}
 
     def set_schema(self) -> None:
         """Set the schema by the types of the keys."""
@@ -78,18 +77,18 @@ class JsonLinesSource(TextSource):
             if not names and pattern.isidentifier():
                 names = [pattern]
             for name in names:
-                self.types[name] = _choose_type(self.types.get(name, pa.null()), target)
+                self.types[name] = choose_json_type(self.types.get(name, pa.null()), target)
                 self._known["mixed"] = [n for n in self._known["mixed"] if n != name]
         self.set_schema()
 
     def parse(self, file: TextFile, block: Block, names: list[str]) -> pa.RecordBatch:
         """Parse some keys of a block; where all are asked for, there may be no others."""
         whole = len(names) == len(self.types)
-        rows = _make_decoder({name: self.types[name] for name in names}, whole).decode_lines(
+        rows = make_decoder({name: self.types[name] for name in names}, whole).decode_lines(
             block.data
         )
         arrays = [
-            _make_array([getattr(row, f"f{index}") for row in rows], self.types[name])
+            make_json_array([getattr(row, f"f{index}") for row in rows], self.types[name])
             for index, name in enumerate(names)
         ]
         return pa.RecordBatch.from_arrays(arrays, names)
@@ -110,8 +109,8 @@ class JsonLinesSource(TextSource):
             elif name in names:
                 try:
                     member = msgspec.json.encode({name: raw})
-                    rows = [_make_decoder({name: self.types[name]}, True).decode(member)]
-                    _make_array([rows[0].f0], self.types[name])
+                    rows = [make_decoder({name: self.types[name]}, True).decode(member)]
+                    make_json_array([rows[0].f0], self.types[name])
                 except ValueError:
                     return name, bytes(raw).decode(errors="replace")
         return None
@@ -145,127 +144,3 @@ class JsonLinesFile(TextFile):
     def columns(self) -> dict[str, int]:
         """Position of each column of the source."""
         return {name: index for index, name in enumerate(self.types)}
-
-
-def _merge_members(types: dict[str, Any], row: Mapping[str, Any]) -> None:
-    for name, value in row.items():
-        types[name] = _merge(types.get(name), _describe(value))
-
-
-def _describe(value: Any) -> Any:
-    """Describe a value: None, a type of Arrow, a list with one description, or a dict of them."""
-    if value is None:
-        return None
-    if isinstance(value, dict):
-        return {name: _describe(member) for name, member in value.items()}
-    if isinstance(value, list):
-        kind = None
-        for item in value:
-            kind = _merge(kind, _describe(item))
-        return [kind]
-    if isinstance(value, bool):
-        return pa.bool_()
-    if isinstance(value, int):
-        return pa.int64() if -(2**63) <= value < 2**63 else _Mixed
-    return pa.float64() if isinstance(value, float) else pa.string()
-
-
-def _merge(one: Any, other: Any) -> Any:
-    if one is None or other is None:
-        return other if one is None else one
-    if isinstance(one, dict) and isinstance(other, dict):
-        merged = dict(one)
-        for name, kind in other.items():
-            merged[name] = _merge(merged.get(name), kind)
-        return merged
-    if isinstance(one, list) and isinstance(other, list):
-        return [_merge(one[0], other[0])]
-    if not (isinstance(one, pa.DataType) and isinstance(other, pa.DataType)):
-        return _Mixed
-    if {one, other} == {pa.int64(), pa.float64()}:
-        return pa.float64()
-    return one if one == other else _Mixed
-
-
-def _holds_mixed(kind: Any) -> bool:
-    if isinstance(kind, dict):
-        return any(map(_holds_mixed, kind.values()))
-    return kind is _Mixed
-
-
-def _make_type(kind: Any) -> pa.DataType:
-    """Return the type of a description; JSON text for lists of anything but scalars or lists."""
-    if kind is None:
-        return pa.null()
-    if isinstance(kind, dict):
-        members = [(name, _make_type(member)) for name, member in kind.items()]
-        return pa.struct(members) if members else _JSON
-    if isinstance(kind, list):
-        inner = kind[0]
-        while isinstance(inner, list):
-            inner = inner[0]
-        if isinstance(inner, dict) or inner is _Mixed:
-            return _JSON
-        return pa.list_(_make_type(kind[0]))
-    return _JSON if kind is _Mixed else kind
-
-
-def _choose_type(kind: pa.DataType, target: str) -> pa.DataType:
-    """Choose how values are read that are cast to a target."""
-    if target == "json":
-        return _JSON
-    if target in ("text", "binary", "categorical"):
-        return pa.string() if pa.types.is_string(kind) or pa.types.is_null(kind) else _JSON
-    if pa.types.is_list(kind):
-        return pa.list_(_choose_type(kind.value_type, target))
-    if target == "bool":
-        return pa.bool_()
-    if target.startswith(("float", "bfloat")):
-        return pa.float64()
-    return pa.uint64() if target == "uint64" else pa.int64()
-
-
-def _make_decoder(types: Mapping[str, pa.DataType], strict: bool) -> Any:
-    return msgspec.json.Decoder(_make_struct(types, strict))
-
-
-def _make_struct(types: Mapping[str, pa.DataType], strict: bool) -> Any:
-    fields = [
-        (f"f{index}", _make_annotation(kind), None) for index, kind in enumerate(types.values())
-    ]
-    names = {f"f{index}": name for index, name in enumerate(types)}
-    return msgspec.defstruct("Row", fields, rename=names, forbid_unknown_fields=strict)
-
-
-def _make_annotation(kind: pa.DataType) -> Any:
-    types = pa.types
-    if kind == _JSON:
-        return msgspec.Raw
-    if types.is_struct(kind):
-        return _make_struct({field.name: field.type for field in kind}, True) | None
-    if types.is_list(kind):
-        return list[_make_annotation(kind.value_type)] | None  # type: ignore[misc]
-    if kind in _LIMITS:
-        low, high = _LIMITS[kind]
-        return Annotated[int, msgspec.Meta(ge=low, le=high)] | None
-    if types.is_null(kind):
-        return None
-    return (bool if types.is_boolean(kind) else float if types.is_floating(kind) else str) | None
-
-
-def _make_array(values: list[Any], kind: pa.DataType) -> pa.Array:
-    if kind == _JSON:
-        texts = [None if raw is None or bytes(raw) == b"null" else bytes(raw) for raw in values]
-        return pa.ExtensionArray.from_storage(
-            _JSON, pa.array(texts, pa.large_binary()).cast(pa.large_string())
-        )
-    if not pa.types.is_struct(kind):
-        return pa.array(values, kind)
-    children = [
-        _make_array(
-            [None if row is None else getattr(row, f"f{index}") for row in values], field.type
-        )
-        for index, field in enumerate(kind)
-    ]
-    mask = pa.array([row is None for row in values], pa.bool_())
-    return pa.StructArray.from_arrays(children, fields=list(kind), mask=mask)

@@ -274,6 +274,32 @@ def test_pickles(tmp_path: Path) -> None:
         assert [bytes(item) for item in Readback(tmp_path / "slab").column(name)] == [value]
 
 
+def test_json_as_fields(tmp_path: Path) -> None:
+    """On request, keys of JSON are fields; other keys and types are errors that show the cast."""
+    rows: list[dict[str, Any]] = [
+        {"a": row, "b": {"c": "ü", "d": [row, 0.5]}, "e": [{}, row]} for row in range(80)
+    ]
+    path = write(tmp_path / "a.tar", [{"__key__": f"{r['a']:02}", "json": r} for r in rows])
+    settings = {"json_fields": True}
+    pack(path, tmp_path / "slab", settings=settings)
+    back = Readback(tmp_path / "slab")
+    assert list(back.fields) == ["__key__", "json.a", "json.b.c", "json.b.d", "json.e"]
+    assert list(back.column("json.a")) == list(range(80))
+    assert back.column("json.b.c") == ["ü"] * 80
+    assert [list(value) for value in back.column("json.b.d")] == [r["b"]["d"] for r in rows]
+    assert [json.loads(text) for text in back.column("json.e")] == [r["e"] for r in rows]
+    assert verify(tmp_path / "slab", against=path).ok
+    for value in ({"a": 1, "new": 2}, {"a": "x"}, {"a": 0.5}, [1]):
+        samples = [{"__key__": f"{row:02}", "json": {"a": row}} for row in range(80)]
+        write(path, [*samples[:70], samples[70] | {"json": value}, *samples[71:]])
+        with case(value), pytest.raises(SourceUnreadable, match="does not fit") as caught:
+            pack(path, tmp_path / "other", settings=settings)
+        assert caught.value.context["file"] == f"{path} byte {70 * 1024}"
+        assert 'cast={"json": "json"}' in str(caught.value)
+    pack(path, tmp_path / "other", settings=settings, cast={"json": "json"})
+    assert json.loads(Readback(tmp_path / "other").column("json")[70]) == [1]
+
+
 def test_braces(tmp_path: Path) -> None:
     """Ranges keep their zeros, lists and several braces multiply, names with braces stay."""
     assert expand_braces("{08..10}.tar") == ["08.tar", "09.tar", "10.tar"]
