@@ -227,7 +227,8 @@ def remake(rng: random.Random, slab: Path) -> Mutation:
             "codec",
         ]
     )
-    files = [name for name in list_files(slab) if roles in name]
+    arrays = [name for name in list_files(slab) if name != MANIFEST]
+    files = [name for name in arrays if roles in name] or arrays
     ops = []
     for _ in range(rng.choice([1, 1, 2, 4])):
         name = rng.choice(files)
@@ -245,7 +246,10 @@ def lie(rng: random.Random, slab: Path) -> Mutation:
     for _ in range(rng.choice([1, 1, 2, 3, 5])):
         field = ["fields", rng.randrange(len(content["fields"]))]
         shard = ["shards", rng.randrange(len(content["shards"]))]
-        key = rng.choice([*MEMBERS, "kind", "shape", "rows", "elements", "nulls", "points"])
+        counted = [
+            name for name in ("elements", "nulls", "points") if find_value(content, shard).get(name)
+        ]
+        key = rng.choice([*MEMBERS, "kind", "shape", "rows", *counted])
         if key in MEMBERS:
             place, value = [*field, key], rng.choice(MEMBERS[key])
         elif key == "rows":
