@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 from tests.mutations.choices import Op, find_value
-from tests.mutations.subject import MOST, own_file
+from tests.mutations.subject import MOST, own_file, read_file
 
 from fieldslab.schemas import layout
 from fieldslab.schemas.arrays import HEADER, make_array_header
@@ -130,7 +130,7 @@ def digest(slab: Path, op: Op) -> None:
         roots = []
         for folder, files in _folders(slab):
             tables = [
-                XXH3.compute_blocks(memoryview(own_file(folder / file.name).read_bytes())[HEADER:])
+                XXH3.compute_blocks(memoryview(read_file(folder / file.name))[HEADER:])
                 for file in files
             ]
             table = np.concatenate([np.empty(0, "<u8"), *tables]).astype("<u8")

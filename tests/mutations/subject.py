@@ -90,11 +90,16 @@ def list_files(slab: Path) -> list[str]:
     return sorted(str(path.relative_to(slab)) for path in slab.rglob("*") if path.is_file())
 
 
-def own_file(path: Path) -> Path:
-    """Make a file one of its own, no longer a link to the whole slab's."""
+def read_file(path: Path) -> bytes:
+    """Read a file that is still changed. Raises OSError for a larger one."""
     if path.stat().st_size > MOST:
         raise OSError(errno.EFBIG, "too large to be changed", path)
-    data = path.read_bytes()
+    return path.read_bytes()
+
+
+def own_file(path: Path) -> Path:
+    """Make a file one of its own, no longer a link to the whole slab's."""
+    data = read_file(path)
     path.unlink()
     path.write_bytes(data)
     return path
