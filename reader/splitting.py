@@ -16,6 +16,7 @@ from fieldslab.schemas.fields import Field
 from fieldslab.schemas.jit import kernel, load_u8, load_u64
 from fieldslab.schemas.mapping import get_address
 from fieldslab.schemas.row_batches import read_batches
+from fieldslab.schemas.stored_tables import check_codes
 
 _NULL = np.uint64(0x9E3779B97F4A7C15)
 
@@ -114,6 +115,7 @@ def _hash_rows(
         for name in names:
             values, own = batch[name], hashes[rows.start : rows.stop]
             if name in names_of_codes:
+                check_codes(values, len(names_of_codes[name]) - 1, name)
                 values = names_of_codes[name][values]
             _hash_values(values, own, batch.valid.get(name))
     return hashes

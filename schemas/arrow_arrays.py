@@ -12,6 +12,7 @@ from fieldslab.schemas.errors import DamagedArray, UsageError
 from fieldslab.schemas.fields import Field
 from fieldslab.schemas.manifest import Manifest
 from fieldslab.schemas.optiontext import mark_option
+from fieldslab.schemas.stored_tables import check_codes
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
 BATCH_BYTES = 32 * 2**20
 """About as much is read at a time."""
 _MOST_ROWS = 1 << 16
+_MOST_ITEMS = 2**31 - 1
+"""Of a list of fixed size."""
 _ENCODED = ("jpeg", "png", "webp", "mixed")
 NESTED_KEY = "fieldslab:nested"
 """Metadata of an Arrow field whose lists are packed as a nested field, whatever their lengths."""
@@ -31,7 +34,7 @@ class ArrowMaker:
     def __init__(self, field: Field, categories: Sequence[str] | None) -> None:
         """Take a field, and the names of its categories if it is categorical.
 
-        Raises UsageError for images that are stored as pixels.
+        Raises UsageError for images that are stored as pixels, and rows too long for Arrow.
         """
         import pyarrow as pa
 
@@ -61,7 +64,7 @@ class ArrowMaker:
         Row `i` of a field of variable length is `values[offsets[i]:offsets[i + 1]]`; offsets are
         int64[n + 1]. Of a nested field it is the `lists` of these numbers, of which each has
         offsets, int64[lists + 1], and validity, bool[lists] or None, of its own. Raises
-        DamagedArray for text that is not UTF-8.
+        DamagedArray for text that is not UTF-8, and for codes without a category.
         """
         if lists is not None:
             assert offsets is not None
@@ -72,6 +75,7 @@ class ArrowMaker:
 
         field = self._field
         if self._categories is not None:
+            check_codes(values, len(self._categories), field.name)
             is_null = values < 0 if valid is None else ~valid | (values < 0)
             codes = pa.array(values.astype(np.int32, copy=False), mask=is_null)
             return pa.DictionaryArray.from_arrays(
@@ -206,6 +210,14 @@ def _find_element(field: Field) -> "tuple[pa.DataType, tuple[int, ...]]":
     """Find the type of one value, and the shape of a row of them."""
     import pyarrow as pa
 
+    if max(field.shape, default=0) > _MOST_ITEMS:
+        raise UsageError(
+            "Arrow has no lists as long as its rows",
+            field=field.name,
+            expected=f"at most {_MOST_ITEMS} items",
+            found=field.shape,
+            hint=f"Name the other fields: {mark_option('fields')}.",
+        )
     if field.storage.kind == "c":
         return pa.from_numpy_dtype(np.empty(0, field.storage).real.dtype), (*field.shape, 2)
     kind = None if field.logical is None else field.logical.type

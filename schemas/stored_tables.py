@@ -3,6 +3,7 @@
 import numpy as np
 
 from fieldslab.schemas.access import Folder
+from fieldslab.schemas.errors import DamagedArray
 from fieldslab.schemas.fields import Field
 
 
@@ -23,3 +24,19 @@ def load_dictionary(field: Field, tables: Folder | None) -> bytes | None:
     if tables is None or field.compression is None or not field.compression.dictionary:
         return None
     return tables.get_required_array(field, "dictionary").read().tobytes()
+
+
+def check_codes(codes: np.ndarray, categories: int, field: str) -> None:
+    """Check codes, any integers, before categories are looked up by them; -1 is that of nulls.
+
+    Raises DamagedArray for one that has no category: digests may be right, yet the values are not.
+    """
+    wrong = (codes < -1) | (codes >= categories)
+    if wrong.any():
+        raise DamagedArray(
+            "a code has no category",
+            field=field,
+            expected=f"-1..{categories - 1}",
+            found=int(codes[wrong.argmax()]),
+            hint="`fieldslab verify` names the file and the row.",
+        )

@@ -1,0 +1,93 @@
+"""Slabs that a stranger forged, with right digests: a short `make campaign-hostile`."""
+
+import ctypes
+import os
+import random
+import signal
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tests.hostile.cases import try_case
+from tests.hostile.forks import try_cases
+from tests.hostile.guards import compile_guards, guard_arrays, guard_maps
+from tests.hostile.small_slabs import make_slabs
+from tests.slabs import array_path, categorical, poke, redigest, write_slab
+
+from fieldslab.reader import open_slab
+from fieldslab.schemas.errors import DamagedArray, UsageError
+
+
+@pytest.fixture(scope="module")
+def guards(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
+    """The compiled guards."""
+    return compile_guards(tmp_path_factory.mktemp("guards"))
+
+
+@pytest.mark.filterwarnings("ignore::fieldslab.packer.FieldslabWarning")
+def test_forged_slabs_are_read_right_or_refused(guards: ctypes.CDLL, tmp_path: Path) -> None:
+    """A few cases of the campaign, between guard pages: each is right or an error of ours."""
+    wholes = make_slabs(tmp_path)
+    assert len(wholes) > 10
+
+    def try_number(number: int, place: Path) -> Counter[str]:
+        if number == 0:
+            guard_maps(guards)
+            guard_arrays(guards)
+        return try_case(random.Random(number), wholes, place)
+
+    outcome = try_cases(range(60), tmp_path, try_number)
+    assert outcome.failed == {}
+    assert sum(outcome.counts.values()) > 60
+
+
+def test_planted_faults_are_found(guards: ctypes.CDLL, tmp_path: Path) -> None:
+    """A crash, an exception, and writes and reads beside an array are each one case's failure."""
+
+    def plant(number: int, place: Path) -> Counter[str]:
+        guard_arrays(guards)
+        array = np.arange(16, dtype=np.uint8)
+        if number == 1:
+            os.kill(os.getpid(), signal.SIGSEGV)
+        if number == 2:
+            raise IndexError("planted")
+        if number == 3:
+            ctypes.string_at(array.ctypes.data + 16, 1)
+        if number == 4:
+            ctypes.memset(array.ctypes.data + 14, 0, 1)
+            small = array[:14].copy()
+            ctypes.memset(small.ctypes.data + 14, 0, 1)
+        return Counter(passed=1)
+
+    outcome = try_cases(range(6), tmp_path, plant)
+    assert sorted(outcome.failed) == [1, 2, 3, 4]
+    assert "IndexError: planted" in outcome.failed[2]
+    assert "ended with -11" in outcome.failed[1]
+    assert "ended with -11" in outcome.failed[3]
+    assert "written beside an array of 14 bytes" in outcome.failed[4]
+    assert outcome.counts == {"passed": 2}
+
+
+@pytest.mark.parametrize("code", [-2, 2, 2**31 - 1])
+def test_codes_without_a_category_are_refused(tmp_path: Path, code: int) -> None:
+    """Whatever looks categories up checks each code, since right digests do not say it is right."""
+    path = write_slab(tmp_path / "x.slab", {"c": categorical([0, 1, 0], ["a", "b"])})
+    poke(array_path(path, "c"), np.array([code], "<i4"), 4)
+    redigest(path)
+    slab = open_slab(path)
+    for look in (
+        lambda: slab.split({"a": 0.5, "b": 0.5}, by="c"),
+        slab.to_arrow,
+        lambda: slab.where("c == 'a'"),
+        lambda: slab["c"][1],
+    ):
+        with pytest.raises(DamagedArray, match="a code has no category"):
+            look()
+
+
+def test_rows_that_are_too_long_for_arrow_are_refused(tmp_path: Path) -> None:
+    """A shape that Arrow cannot say is a named error, even if no row has a byte."""
+    path = write_slab(tmp_path / "x.slab", {"x": np.zeros((2, 0, 2**31), "u1")})
+    with pytest.raises(UsageError, match="Arrow has no lists"):
+        open_slab(path).to_arrow()
