@@ -31,6 +31,9 @@ _WINDOW = 256
 _HUGE: int | None = getattr(mmap, "MADV_HUGEPAGE", None)
 """Advice that only Linux knows."""
 
+MUCH = 2**26
+"""Bytes of memory that are not taken before the files are known to hold as much."""
+
 
 class Allocator(Protocol):
     """Where a gather puts its results."""

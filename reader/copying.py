@@ -1,13 +1,15 @@
 """Rows of one array: their shards are mapped, their blocks verified, and they are copied."""
 
+import math
 from collections.abc import Callable, Iterator
 from ctypes import addressof, c_char
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from fieldslab.reader import kernels
+from fieldslab.reader.buffers import MUCH, Allocator
 from fieldslab.reader.processor_cache import get_cache_budget
 from fieldslab.reader.stored.array import StoredArray
 from fieldslab.reader.stored.maps import Lease, map_keeper
@@ -74,6 +76,25 @@ def verify_and_copy(
         lease = map_and_verify(array, part, items, item)
         to = copy(*part, items, item, addresses, to, stream)
         del lease
+
+
+def allocate_rows(
+    memory: Allocator,
+    name: str,
+    array: StoredArray,
+    locations: RowLocations,
+    shape: tuple[int, ...],
+    dtype: np.dtype[Any],
+) -> np.ndarray:
+    """Allocate memory for rows or elements, (*shape), before `verify_and_copy` fills it.
+
+    Where that is much, files are mapped first, which compares their sizes with the manifest: that
+    alone must not decide what is allocated. Raises DamagedArray.
+    """
+    if not array.all_mapped and math.prod(shape) * dtype.itemsize > MUCH:
+        for some in split_rows(len(locations.in_shard), array.rows_at_once):
+            _map_rows(array, locations.select(some))
+    return memory.allocate_array((name, array.role), shape, dtype)
 
 
 def split_rows(rows: int, step: int) -> Iterator[slice]:

@@ -9,7 +9,13 @@ from fieldslab.reader import kernels
 from fieldslab.reader.batch import Padding, Values
 from fieldslab.reader.buffers import Allocator, Pool
 from fieldslab.reader.conversion import Conversion
-from fieldslab.reader.copying import RowLocations, map_and_verify, split_rows, verify_and_copy
+from fieldslab.reader.copying import (
+    RowLocations,
+    allocate_rows,
+    map_and_verify,
+    split_rows,
+    verify_and_copy,
+)
 from fieldslab.reader.rows import ShardDirectory, make_out_of_range_error
 from fieldslab.reader.stored.array import StoredArray
 from fieldslab.reader.stored.field import StoredField
@@ -238,7 +244,7 @@ def gather_items(
     """
     dtype, copy = choose_copy(array, conversion)
     shape = (len(locations.in_shard), *array.shape)
-    out = memory.allocate_array((name, array.role), shape, dtype)
+    out = allocate_rows(memory, name, array, locations, shape, dtype)
     verify_and_copy(array, locations, _ONE, out, batches_in_turn, copy)
     return out
 
@@ -263,10 +269,9 @@ def _gather_var_len(
     array, name = stored.values, stored.field.name
     shape = (rows.total, *array.shape)
     dtype, copy = choose_copy(array, stored.conversion)
-    out = memory.allocate_array((name, array.role), shape, dtype)
-    verify_and_copy(
-        array, RowLocations(locations.shards, rows.starts), rows.counts, out, batches_in_turn, copy
-    )
+    starts = RowLocations(locations.shards, rows.starts)
+    out = allocate_rows(memory, name, array, starts, shape, dtype)
+    verify_and_copy(array, starts, rows.counts, out, batches_in_turn, copy)
     return hold_rows(stored.field, out, rows.offsets)
 
 
@@ -286,9 +291,8 @@ def _gather_padded(
     length = padding.length
     counts = np.minimum(rows.counts, length)
     starts = rows.starts + (rows.counts - counts) if padding.left else rows.starts
-    out = memory.allocate_array(
-        (name, array.role), (len(counts), length, *array.shape), array.dtype
-    )
+    shape = (len(counts), length, *array.shape)
+    out = allocate_rows(memory, name, array, locations, shape, array.dtype)
     copy = prepare_copy(out, padding.fill, padding.left)
     verify_and_copy(
         array, RowLocations(locations.shards, starts), counts, out, batches_in_turn, copy
@@ -306,16 +310,17 @@ def gather_compressed(
     """Gather frames, then decompress them all at once."""
     field = stored.field
     rows = locate_elements(stored, locations, pool, pool)
-    packed = pool.allocate_array(None, (rows.total,), np.dtype(np.uint8))
     frame_locations = RowLocations(locations.shards, rows.starts)
+    values, size = stored.values, (rows.total,)
+    packed = allocate_rows(pool, field.name, values, frame_locations, size, np.dtype(np.uint8))
     verify_and_copy(stored.values, frame_locations, rows.counts, packed, batches_in_turn=0)
     counts = None
     if stored.lengths is not None:
         counts = gather_items(stored.lengths, locations, pool, field.name)
     sizes = frames.compute_sizes(rows.offsets, counts)
-    total = (
-        int(sizes.sum()) // max(field.item_bytes, 1) if field.variable else len(locations.in_shard)
-    )
+    total = len(locations.in_shard)
+    if field.variable:  # elements of no bytes count, too
+        total = int((sizes if counts is None else counts).sum())
     shape, key = (total, *field.shape), (field.name, "values")
     first = memory if stored.conversion is None else pool
     out = first.allocate_array(key, shape, field.view)

@@ -14,7 +14,13 @@ import numpy as np
 from fieldslab.reader.batch import Values
 from fieldslab.reader.buffers import Allocator, Pool
 from fieldslab.reader.conversion import Conversion
-from fieldslab.reader.copying import RowLocations, map_and_verify, split_rows, verify_and_copy
+from fieldslab.reader.copying import (
+    RowLocations,
+    allocate_rows,
+    map_and_verify,
+    split_rows,
+    verify_and_copy,
+)
 from fieldslab.reader.gather import (
     GatheredFields,
     choose_copy,
@@ -247,8 +253,8 @@ def gather_items(
     shape, part_bytes = array.shape, None
     if part_shape is not None:
         shape, part_bytes = part_shape, array.dtype.itemsize * math.prod(part_shape)
-    out = memory.allocate_array((name, array.role), (*pieces.shape, *shape), dtype)
     locations, counts = pieces.locations, pieces.counts
+    out = allocate_rows(memory, name, array, locations, (*pieces.shape, *shape), dtype)
     verify_and_copy(array, locations, counts, out, batches_in_turn, copy, part_bytes)
     return out
 
@@ -271,8 +277,8 @@ def _gather_var_len(
     elements = pool.allocate_array(None, (2, len(shards)), _INT64)
     total = _find_elements(stored, pieces, offsets, elements)
     dtype, copy = choose_copy(array, stored.conversion)
-    out = memory.allocate_array((name, array.role), (total, *array.shape), dtype)
     runs = RowLocations(shards, elements[0])
+    out = allocate_rows(memory, name, array, runs, (total, *array.shape), dtype)
     verify_and_copy(array, runs, elements[1], out, batches_in_turn, copy)
     return hold_rows(stored.field, out, offsets)
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from fieldslab.reader.buffers import Allocator
+from fieldslab.reader.buffers import MUCH, Allocator
 from fieldslab.reader.kernels import AHEAD, BLOCK_BITS, copy_row, find_shard, load_i64
 from fieldslab.reader.processor_cache import get_cache_budget
 from fieldslab.reader.rows import ShardDirectory
@@ -74,6 +74,8 @@ class PlainWindows(NamedTuple):
         """
         array, marks = self.array, self.array.marks
         shape = len(starts), *self.shape
+        if not array.all_mapped and math.prod(shape) * array.dtype.itemsize > MUCH:
+            return None  # files are compared with the manifest before so much memory is taken
         out = memory.allocate_array((self.name, array.role), shape, array.dtype)
         if not out.nbytes:
             return None

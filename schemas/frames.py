@@ -11,7 +11,7 @@ import numpy as np
 import zstandard
 
 from fieldslab.schemas.errors import DamagedArray
-from fieldslab.schemas.fields import Field
+from fieldslab.schemas.fields import MAX_COUNT, Field
 
 _BLOCK_BYTES = 128 * 1024
 _SMALLEST_BLOCK = 4
@@ -41,10 +41,12 @@ class FrameReader:
         `item` bytes. Raises DamagedArray if a frame is too short to hold that much.
         """
         most = (np.diff(offsets) // _SMALLEST_BLOCK + 1) * _BLOCK_BYTES // max(item, 1)
+        if not item:  # a frame holds any number of elements without bytes
+            most[:] = MAX_COUNT
         if counts is None:
             counts = np.ones(len(most), np.uint64)
         too_large = np.flatnonzero(counts > most.astype(np.uint64))
-        if len(too_large) and item:
+        if len(too_large):
             raise self._make_damaged_error(
                 "a row is larger than its frame can hold",
                 row=f"{too_large[0]} of the batch",

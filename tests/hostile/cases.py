@@ -12,6 +12,8 @@ from tests.hostile.verbs import VERBS, Case, try_verb
 from tests.mutations.choices import Mutation
 from tests.mutations.on_files import copy_whole, mutate
 
+_MOST_OF_A_NOTE = 800
+
 
 def forge(rng: random.Random, wholes: Mapping[str, Path], slab: Path) -> tuple[str, str, Mutation]:
     """Make a forged slab: the name of the whole one, of the kind of forgery, and what was done."""
@@ -37,7 +39,9 @@ def try_case(rng: random.Random, wholes: Mapping[str, Path], folder: Path) -> Co
             try:
                 error = try_verb(verb, Case(slab, wholes[name], scratch, random.Random(seed)))
             except BaseException as problem:
-                problem.add_note(f"{verb} of {name}, {kind}: {json.dumps(mutation)}")
+                problem.add_note(
+                    f"{verb} of {name}, {kind}: {json.dumps(mutation)[:_MOST_OF_A_NOTE]}"
+                )
                 raise
             finally:
                 shutil.rmtree(scratch)

@@ -3,6 +3,7 @@
 import ctypes
 import os
 import subprocess
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -20,19 +21,8 @@ def compile_guards(folder: Path) -> ctypes.CDLL:
     """Compile and load `guards.c`."""
     library = folder / "guards.so"
     source = Path(__file__).with_name("guards.c")
-    command = [
-        "cc",
-        "-O1",
-        "-Wall",
-        "-Wextra",
-        "-Werror",
-        "-shared",
-        "-fPIC",
-        source,
-        "-o",
-        library,
-    ]
-    subprocess.run(command, check=True)
+    flags = ["-O1", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC"]
+    subprocess.run(["cc", *flags, str(source), "-o", str(library)], check=True)
     guards = ctypes.CDLL(str(library))
     guards.guard_new.restype = ctypes.c_void_p
     guards.guard_new.argtypes = (ctypes.c_size_t, ctypes.c_size_t)
@@ -60,14 +50,15 @@ class _Copy:
 
 def guard_maps(guards: ctypes.CDLL) -> None:
     """Let arrays of slabs lie between guards, in this process."""
-    map_file: Any = arrays.map_file
+    module: Any = arrays
+    map_file = module.map_file
 
     def map_guarded(fd: int, size: int, *others: Any) -> np.ndarray:
         if not 0 < size <= _LARGEST:
             return map_file(fd, size, *others)
         return np.asarray(_Copy(guards, fd, size))
 
-    arrays.map_file = map_guarded
+    module.map_file = map_guarded
 
 
 def guard_arrays(guards: ctypes.CDLL) -> None:
@@ -77,7 +68,7 @@ def guard_arrays(guards: ctypes.CDLL) -> None:
     python.PyCapsule_New.argtypes = (ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p)
     python.PyCapsule_GetPointer.restype = ctypes.c_void_p
     python.PyCapsule_GetPointer.argtypes = (ctypes.py_object, ctypes.c_char_p)
-    umath: Any = np._core._multiarray_umath
+    umath: Any = import_module("numpy._core._multiarray_umath")
     table = python.PyCapsule_GetPointer(umath._ARRAY_API, None)
     functions = ctypes.cast(table, ctypes.POINTER(ctypes.c_void_p))
     set_handler = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.py_object)(functions[_SET_HANDLER])

@@ -7,16 +7,29 @@ import signal
 from collections import Counter
 from pathlib import Path
 
+import msgspec
 import numpy as np
+import pyarrow as pa
 import pytest
 from tests.hostile.cases import try_case
 from tests.hostile.forks import try_cases
 from tests.hostile.guards import compile_guards, guard_arrays, guard_maps
 from tests.hostile.small_slabs import make_slabs
-from tests.slabs import array_path, categorical, poke, redigest, write_slab
+from tests.slabs import (
+    array_path,
+    categorical,
+    lie,
+    lie_about,
+    poke,
+    ragged,
+    redigest,
+    write_slab,
+)
 
+from fieldslab.packer import pack
 from fieldslab.reader import open_slab
 from fieldslab.schemas.errors import DamagedArray, UsageError
+from fieldslab.schemas.folder import load_manifest
 
 
 @pytest.fixture(scope="module")
@@ -91,3 +104,33 @@ def test_rows_that_are_too_long_for_arrow_are_refused(tmp_path: Path) -> None:
     path = write_slab(tmp_path / "x.slab", {"x": np.zeros((2, 0, 2**31), "u1")})
     with pytest.raises(UsageError, match="Arrow has no lists"):
         open_slab(path).to_arrow()
+
+
+def test_a_shape_does_not_decide_what_is_allocated(tmp_path: Path) -> None:
+    """Files are compared with the manifest before memory is taken for what it says they hold."""
+    columns = {"x": np.zeros((3, 4), "u1"), "r": ragged([[1], [2], [3]], "int32")}
+    path = write_slab(tmp_path / "x.slab", columns)
+    fields = load_manifest(path).fields
+    x = msgspec.structs.replace(fields[0], shape=(2**40,))
+    r = msgspec.structs.replace(fields[1], shape=(2**38,))
+    lie(path, fields=(x, r))
+    slab = open_slab(path, verify=False)
+    for name in ("x", "r"):
+        with pytest.raises(DamagedArray, match="bytes"):
+            slab.gather([0, 1, 2], [name])
+        with pytest.raises(DamagedArray, match="bytes"):
+            slab.gather_windows([0, 1], 2, [name])
+
+
+def test_elements_without_bytes_are_counted_when_compressed(tmp_path: Path) -> None:
+    """Rows of elements of shape (0,) have as many of them as their lengths say."""
+    rows = pa.table({"r": pa.array([[], [], []], pa.list_(pa.int32()))})
+    path = pack(rows, tmp_path / "x.slab", compress="r").path
+    lie_about(path, "r", shape=(0,))
+    poke(array_path(path, "r", "lengths"), np.array([2, 0, 5], "<u8"))
+    redigest(path)
+    slab = open_slab(path)
+    batch = slab.gather([2, 0], ["r"])
+    assert [row.shape for row in batch["r"]] == [(5, 0), (2, 0)]
+    windows = slab.gather_windows([1], delta_indices={"r": [0, 1, 2]}, edges="zeros")
+    assert [row.shape for row in windows["r"]] == [(0, 0), (5, 0), (0, 0)]
