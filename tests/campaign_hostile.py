@@ -12,7 +12,7 @@ from pathlib import Path
 
 from tests.campaigns import Campaign, make_parser
 from tests.hostile.cases import try_case, try_whole_slabs
-from tests.hostile.forks import try_cases
+from tests.hostile.forks import FOLDER, run_in_children
 from tests.hostile.guards import compile_guards, guard_arrays, guard_maps
 from tests.hostile.small_slabs import make_slabs
 
@@ -22,7 +22,6 @@ GOAL = (
 _CASES_OF_A_CHILD = 250
 _GUARDED = 4
 """Of so many children, one has its new arrays between guards, too: that takes as long again."""
-_MEMORY = "/dev/shm" if Path("/dev/shm").is_dir() else None
 
 
 def main() -> int:
@@ -30,7 +29,7 @@ def main() -> int:
     arguments = make_parser(__doc__).parse_args()
     campaign = Campaign("hostile", GOAL, arguments)
     warnings.simplefilter("ignore")
-    with tempfile.TemporaryDirectory(dir=_MEMORY) as temporary:
+    with tempfile.TemporaryDirectory(dir=FOLDER) as temporary:
         folder = Path(temporary)
         wholes = make_slabs(folder)
         guards = compile_guards(folder)
@@ -42,12 +41,7 @@ def main() -> int:
                 guard_arrays(guards)
             return try_case(campaign.make_rng(number), wholes, place)
 
-        for numbers in campaign.take_numbers(_CASES_OF_A_CHILD):
-            outcome = try_cases(numbers, folder, try_number)
-            for number, problem in outcome.failed.items():
-                campaign.fail(number, problem)
-            campaign.complete(numbers, outcome.counts)
-    return campaign.finish()
+        return run_in_children(campaign, _CASES_OF_A_CHILD, folder, try_number)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,5 @@
 """One case: a small slab of some kind is forged, and everything is done with it."""
 
-import json
 import random
 import shutil
 from collections import Counter
@@ -8,11 +7,10 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from tests.hostile.forgeries import FORGERIES
+from tests.hostile.note import add_note
 from tests.hostile.verbs import VERBS, Case, try_verb
 from tests.mutations.choices import Mutation
 from tests.mutations.on_files import copy_whole, mutate
-
-_MOST_OF_A_NOTE = 800
 
 
 def forge(rng: random.Random, wholes: Mapping[str, Path], slab: Path) -> tuple[str, str, Mutation]:
@@ -39,9 +37,7 @@ def try_case(rng: random.Random, wholes: Mapping[str, Path], folder: Path) -> Co
             try:
                 error = try_verb(verb, Case(slab, wholes[name], scratch, random.Random(seed)))
             except BaseException as problem:
-                problem.add_note(
-                    f"{verb} of {name}, {kind}: {json.dumps(mutation)[:_MOST_OF_A_NOTE]}"
-                )
+                add_note(problem, f"{verb} of {name}, {kind}", mutation)
                 raise
             finally:
                 shutil.rmtree(scratch)

@@ -13,6 +13,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from tests.campaigns import Campaign
+
+FOLDER = "/dev/shm" if os.path.isdir("/dev/shm") else None
+"""Where slabs are forged: in memory, if the system has such a folder."""
+TryNumber = Callable[[int, Path], Counter[str]]
 _SECONDS = 60
 """A case that takes longer has no end."""
 _MEMORY = 3 * 2**30
@@ -29,9 +34,17 @@ class Outcome:
     failed: dict[int, str] = field(default_factory=dict)
 
 
-def try_cases(
-    numbers: range, folder: Path, try_case: Callable[[int, Path], Counter[str]]
-) -> Outcome:
+def run_in_children(campaign: Campaign, size: int, folder: Path, try_case: TryNumber) -> int:
+    """Run a campaign, `size` cases in each child: its exit status."""
+    for numbers in campaign.take_numbers(size):
+        outcome = try_cases(numbers, folder, try_case)
+        for number, problem in outcome.failed.items():
+            campaign.fail(number, problem)
+        campaign.complete(numbers, outcome.counts)
+    return campaign.finish()
+
+
+def try_cases(numbers: range, folder: Path, try_case: TryNumber) -> Outcome:
     """Try cases in a child; where it dies, that case has failed, and another child goes on."""
     outcome = Outcome()
     log, errors = folder / "log", folder / "errors"
@@ -60,7 +73,7 @@ def try_cases(
     return outcome
 
 
-def _run(numbers: range, folder: Path, try_case: Callable[[int, Path], Counter[str]]) -> None:
+def _run(numbers: range, folder: Path, try_case: TryNumber) -> None:
     """Be the child."""
     status = 1
     try:
@@ -70,7 +83,7 @@ def _run(numbers: range, folder: Path, try_case: Callable[[int, Path], Counter[s
         warnings.simplefilter("ignore")
         log = os.open(folder / "log", os.O_WRONLY | os.O_APPEND)
         mapped = int(Path("/proc/self/statm").read_text().split()[0]) * os.sysconf("SC_PAGESIZE")
-        resource.setrlimit(resource.RLIMIT_AS, (mapped + _MEMORY,) * 2)
+        resource.setrlimit(resource.RLIMIT_AS, (mapped + _MEMORY, resource.RLIM_INFINITY))
         resource.setrlimit(resource.RLIMIT_FSIZE, (_FILE, _FILE))
         for number in numbers:
             os.write(log, json.dumps([number, "", None]).encode() + b"\n")
