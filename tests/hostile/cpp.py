@@ -126,7 +126,7 @@ def sum_rows(slab: Slab, name: str) -> int | None:
     for row in range(len(batch.rows)):
         null = valid is not None and not valid.view(np.uint8)[row]
         if isinstance(values, np.ndarray):
-            data = values[row].tobytes()
+            data = values[row : row + 1].tobytes()
         else:
             data = values.values[values.offsets[row] : values.offsets[row + 1]].tobytes()
         size = 2**64 - 1 if null else len(data)
