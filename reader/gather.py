@@ -351,8 +351,8 @@ def gather_lists(
     ranges = locate_list_ranges(stored, locations, memory, pool)
     array = stored.lists
     assert array is not None
-    lengths = pool.allocate_array(None, (ranges.total,), array.dtype)
     places = RowLocations(locations.shards, ranges.starts)
+    lengths = allocate_rows(pool, name, array, places, (ranges.total,), array.dtype)
     verify_and_copy(array, places, ranges.counts, lengths)
     ends = memory.allocate_array((name, array.role), (ranges.total + 1,), _INT64)
     inner = find_inner_lists(lengths, ranges.offsets, rows.offsets, ends)
