@@ -396,7 +396,7 @@ def test_what_cannot_be_mixed_is_refused(slab: Slab) -> None:
     for options in refused:
         with case(options), pytest.raises(UsageError):
             Mixed({"web": 1}, **options)
-    with pytest.raises(UsageError, match="found the class Balanced"):
+    with pytest.raises(UsageError, match="the class Balanced"):
         Loader(slab, 4, Balanced)  # type: ignore[arg-type]
     with pytest.raises(UsageError, match="opened alone has no members"):
         Mixed({"web": 1}).attach(slab)
