@@ -114,6 +114,8 @@ def _format_value(value: Any) -> str:
         first = ", ".join(str(number) for number in value.reshape(-1)[:_VALUES])
         more = ", …" if value.size > _VALUES else ""
         return _format_text(f"{shape}: {first}{more}") if value.size else f"{shape}: no values"
+    if hasattr(value, "offsets"):  # lists inside a list
+        value = value[:_VALUES].tolist()
     return _format_text(str(value))
 
 

@@ -258,10 +258,10 @@ def _make_shape_hint(plan: FieldPlan, column: str) -> str | None:
     field = plan.field
     if plan.form not in ("dense", "list") or not field.shape or plan.options.cast is not None:
         return None
+    hint = f"{mark_option('cast', 'json', column=column)} packs lists of any nesting."
     if plan.form == "list" or len(field.shape) > 1:
-        hint = f"{mark_option('cast', 'nested', column=column)} packs lists of any lengths."
-    else:
-        hint = f"{mark_option('cast', 'json', column=column)} packs lists of any nesting."
+        nested = mark_option("cast", "nested", column=column)
+        hint = f"{nested} packs lists of lists of any lengths, {hint}"
     if plan.form == "dense" and field.logical is None and 0 not in field.shape:
         shape = ",".join(["*", *map(str, field.shape[1:])])
         tensor = mark_option("tensor", f"{field.dtype}[{shape}]", column=column)

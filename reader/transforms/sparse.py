@@ -63,23 +63,32 @@ class SparseRows(NamedTuple):
         )
 
 
-def view_sparse(batch: Mapping[str, Any], field: str, fields: Mapping[str, Field]) -> SparseRows:
+def view_sparse(
+    batch: Mapping[str, Any],
+    field: str,
+    fields: Mapping[str, Field] | None = None,
+    *,
+    columns: int | None = None,
+) -> SparseRows:
     """View the rows of a sparse matrix in a batch of arrays or tensors.
+
+    Matrices come from AnnData, and from structs or columns of two lists, as in Parquet.
 
     Parameters
     ----------
     field
         Name of the matrix: the batch has `FIELD.indices` and `FIELD.values`.
     fields
-        `slab.fields`, which know how many columns it has.
+        `slab.fields`, which know how many columns a matrix of AnnData has.
+    columns
+        How many columns it has, where the slab does not say it.
 
-    Raises UnknownField, and UsageError where the fields are no sparse matrix.
+    Raises UnknownField, UsageError where the fields are no sparse matrix or the number of columns
+    is unknown, and DamagedArray for a row with more indices than values, or fewer.
     """
-    for name in _name_members(field):
-        if name not in batch:
-            raise make_unknown_field_error(name, batch)
-    indices, values = (batch[name] for name in _name_members(field))
-    return SparseRows(values.values, indices.values, indices.offsets, _count(field, fields))
+    indices, values = _get_pair(batch, field)
+    count = _count(field, fields or {}) if columns is None else columns
+    return SparseRows(values.values, indices.values, indices.offsets, count)
 
 
 class Dense(Transform):
@@ -105,15 +114,13 @@ class Dense(Transform):
         self._columns = columns
 
     def __call__(self, batch: Batch, memory: Allocator = FRESH) -> dict[str, Values]:
-        """See `Transform`. Raises DamagedArray for an index beyond the columns."""
+        """See `Transform`. Raises DamagedArray for unequal lists, or an index too high."""
         if self._columns is None:
             raise UsageError("Dense: give `columns`, or use it in a Loader", field=self.field)
-        indices, values = (batch[name] for name in _name_members(self.field))
+        indices, values = _get_pair(batch, self.field)
         if not isinstance(indices, Ragged) or not isinstance(values, Ragged):
             raise UsageError("Dense: not a sparse matrix", field=self.field)
         places, lengths = indices.values, indices.lengths
-        if len(places) != len(values.values) or (lengths != values.lengths).any():
-            raise DamagedArray("indices and values differ in number", field=self.field)
         if len(places) and not 0 <= int(places.min()) <= int(places.max()) < self._columns:
             raise DamagedArray(
                 "an index lies outside of the matrix",
@@ -148,11 +155,35 @@ def _name_members(field: str) -> tuple[str, str]:
     return f"{field}.indices", f"{field}.values"
 
 
+def _get_pair(batch: Mapping[str, Any], field: str) -> tuple[Any, Any]:
+    """Get the indices and values of a matrix, as many of each in every row."""
+    for name in _name_members(field):
+        if name not in batch:
+            raise make_unknown_field_error(name, batch)
+    indices, values = (batch[name] for name in _name_members(field))
+    if not all(hasattr(each, "offsets") for each in (indices, values)):
+        raise UsageError("not a sparse matrix: indices and values are lists", field=field)
+    if bool((indices.offsets != values.offsets).any()):
+        counts = [np.diff(each.offsets.tolist()) for each in (indices, values)]
+        place = int(np.argmax(counts[0] != counts[1]))
+        rows = getattr(batch, "rows", None)
+        raise DamagedArray(
+            "indices and values differ in number",
+            field=field,
+            row=place if rows is None else int(rows[place]),
+            expected=f"{counts[0][place]} values, one for each index",
+            found=int(counts[1][place]),
+            hint="Leave the row out, or correct the source and pack it again.",
+        )
+    return indices, values
+
+
 def _count(field: str, fields: Mapping[str, Field | None]) -> int:
     """Count the columns of a sparse matrix by what the slab says of its fields."""
     stored = fields.get(f"{field}.indices")
     sparse = None if stored is None else stored.attributes.get(SPARSE_ATTRIBUTE)
     columns = sparse.get("columns") if isinstance(sparse, dict) else None
     if type(columns) is not int or columns < 0:
-        raise UsageError("the slab does not say how many columns this has", field=field)
+        hint = "Write how many: Dense(field, columns=n), view_sparse(..., columns=n)."
+        raise UsageError("the slab does not say how many columns this has", field=field, hint=hint)
     return columns

@@ -115,13 +115,14 @@ def test_arrays_of_any_first_length_are_ragged(tmp_path: Path) -> None:
     assert batch["boxes"].values.shape[1:] == (4,)
 
 
-def test_arrays_of_any_inner_length_are_refused(tmp_path: Path) -> None:
-    """Rows that differ in another length have no field to be stored in, and can become JSON."""
+def test_arrays_of_any_inner_length_are_nested(tmp_path: Path) -> None:
+    """Rows that differ in another length than the first become lists of lists, or JSON."""
     stream = write_stream(
         tmp_path / "stream", lambda row: {"x": np.full((2, 1 + row % 3), row, np.int8), "y": 1}
     )
-    with pytest.raises(SourceUnsupported, match=r"field x.*cast=.*json"):
-        pack(stream, tmp_path / "out.slab")
+    pack(stream, tmp_path / "nested.slab")
+    nested = open_slab(tmp_path / "nested.slab")
+    assert nested["x"][:].tolist() == [[[row] * (1 + row % 3)] * 2 for row in range(len(nested))]
     pack(stream, tmp_path / "out.slab", cast={"x": "json"})
     assert json.loads(open_slab(tmp_path / "out.slab")[4]["x"]) == [[4, 4], [4, 4]]
 
