@@ -16,7 +16,7 @@ HDF5, LITDATA, CSV = "HDF5 sources", "LitData sources", "CSV sources"
 FOLDERS, WEBDATASET = "Image folders", "WebDataset sources"
 NPY = "Numpy sources"
 VERSIONED = "Delta, Iceberg and Lance sources"
-TABLES = "Parquet, Arrow IPC and ORC sources"
+TABLES = "Parquet, Arrow IPC, ORC and CSV sources"
 
 DEFAULT_INDEX = 8
 """MCUs from one index point of a JPEG to the next."""

@@ -22,9 +22,9 @@ from fieldslab.packer.sources.hdf5.arrow_columns import BadValue
 from fieldslab.schemas.errors import SourceInconsistent, SourceUnreadable
 from fieldslab.schemas.optiontext import mark_option
 
-WINDOW_BYTES = 64 << 20
+WINDOW_BYTES = 32 << 20
 """About so many bytes are read at a time."""
-MOST_WINDOW_BYTES = 256 << 20
+MOST_WINDOW_BYTES = 128 << 20
 """Windows are made of whole chunks up to this size; larger chunks are decoded several times."""
 
 

@@ -8,8 +8,8 @@ from typing import Any
 import pyarrow as pa
 
 from fieldslab.packer.column_names import check_utf8_names, make_names_unique
-from fieldslab.packer.convert.dense import estimate_decoded_bytes
 from fieldslab.packer.source import SAMPLE_BYTES, SAMPLE_ROWS, Source, Unit
+from fieldslab.packer.sources.batches import cut_batch, describe_exception
 from fieldslab.packer.sources.objects import ROWS_AT_ONCE, BatchStream, open_object
 from fieldslab.schemas.errors import (
     FieldslabError,
@@ -18,9 +18,6 @@ from fieldslab.schemas.errors import (
     UsageError,
     make_unreadable_source_error,
 )
-
-MOST_ROWS = 65_536
-"""Rows of a batch at most."""
 
 
 class ArrowSource(Source):
@@ -49,11 +46,8 @@ class ArrowSource(Source):
         """Read the rest of the stream, in batches near `batch_bytes`."""
         while (batch := self._head.pop(0) if self._head else self._read_next()) is not None:
             chosen = batch.select(columns)
-            size = sum(estimate_decoded_bytes(array) for array in chosen.columns)
-            rows = min(MOST_ROWS, max(1, batch_bytes * chosen.num_rows // max(size, 1)))
             self._rows_read += chosen.num_rows
-            for start in range(0, chosen.num_rows, rows):
-                yield chosen.slice(start, rows)
+            yield from cut_batch(chosen, batch_bytes)
         if not self._rows_read and unit.promised is None:
             self.endings = ("the stream had no rows; a stream can be read only once",)
 
@@ -96,7 +90,7 @@ def _name_stream_errors() -> Iterator[None]:
     except FieldslabError:
         raise
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
-        text = " ".join(str(error).split()).rstrip(".")
+        text = describe_exception(error)
         if "released" in text:
             raise _make_spent_error() from error
         raise make_unreadable_source_error(

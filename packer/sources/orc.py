@@ -8,14 +8,12 @@ from typing import Any
 import pyarrow as pa
 
 from fieldslab.packer.column_names import check_utf8_names
-from fieldslab.packer.convert.dense import estimate_decoded_bytes
 from fieldslab.packer.source import Unit
+from fieldslab.packer.sources.batches import cut_batch, make_damage_error
 from fieldslab.packer.sources.table_files import AnyFile, TableFile
 from fieldslab.packer.sources.table_source import TableSource
-from fieldslab.schemas.errors import FieldslabError, make_unreadable_source_error
+from fieldslab.schemas.errors import FieldslabError
 
-MOST_ROWS = 65_536
-"""Rows of a batch at most."""
 _END = 1 << 16
 """Bytes at the end of a file that are read first."""
 
@@ -58,10 +56,7 @@ class OrcSource(TableSource):
             batch = orc.read_stripe(stripe, columns=positions)
             table.file.check_unchanged()
             batch.validate(full=True)
-            size = sum(estimate_decoded_bytes(array) for array in batch.columns)
-            rows = min(MOST_ROWS, max(1, batch_bytes * batch.num_rows // max(size, 1)))
-            for start in range(0, batch.num_rows, rows):
-                yield batch.slice(start, rows)
+            yield from cut_batch(batch, batch_bytes)
 
     def name_unit(self, path: str, unit: int) -> str:
         """Return the name of a stripe."""
@@ -92,10 +87,4 @@ def _open_orc(file: AnyFile, what: str) -> Iterator[Any]:
     except FieldslabError:
         raise
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
-        text = " ".join(str(error).split()).rstrip(".")
-        raise make_unreadable_source_error(
-            error,
-            f"damaged or unreadable ORC: {text}",
-            file=what,
-            hint="Write or download the file again.",
-        ) from error
+        raise make_damage_error(error, "ORC", what) from error

@@ -72,7 +72,7 @@ class TableSource(Source):
         self.attributes = _read_attributes(first.schema)
         self.shards = decode_shards((first.schema.metadata or {}).get(SHARDS_KEY))
         if self._unified:
-            self._widen()
+            self.widen_columns()
         self.units = list(self._list_units())
 
     @abstractmethod
@@ -192,7 +192,7 @@ class TableSource(Source):
             for first, kind in kinds
         )
 
-    def _widen(self) -> None:
+    def widen_columns(self) -> None:
         """Make the schema that of all files."""
         if "schema" not in self._known:
             columns = dict(zip(self.schema.names, self.schema.types, strict=True))

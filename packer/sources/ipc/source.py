@@ -11,8 +11,8 @@ from typing import Any
 import pyarrow as pa
 
 from fieldslab.packer.column_names import check_utf8_names
-from fieldslab.packer.convert.dense import estimate_decoded_bytes
 from fieldslab.packer.source import Unit
+from fieldslab.packer.sources.batches import cut_batch, make_damage_error
 from fieldslab.packer.sources.fetching import RangeReader, Read
 from fieldslab.packer.sources.ipc.messages import (
     FILE_MAGIC,
@@ -29,12 +29,10 @@ from fieldslab.packer.sources.ipc.messages import (
 from fieldslab.packer.sources.remote_file import RemoteFile
 from fieldslab.packer.sources.table_files import AnyFile, TableFile
 from fieldslab.packer.sources.table_source import TableSource
-from fieldslab.schemas.errors import FieldslabError, SourceUnreadable, make_unreadable_source_error
+from fieldslab.schemas.errors import FieldslabError, SourceUnreadable
 
 UNIT_BYTES = 4 << 20
 """Small record batches are read several at a time: so many bytes of them, or more."""
-MOST_ROWS = 65_536
-"""Rows of what is read at a time, at most."""
 _END = 1 << 16
 """Bytes at the end of a file that are read first."""
 
@@ -133,10 +131,7 @@ class IpcSource(TableSource):
             for batch in _read_batches(table, first, stop, positions):
                 table.file.check_unchanged()
                 batch.validate(full=True)
-                size = sum(estimate_decoded_bytes(array) for array in batch.columns)
-                rows = min(MOST_ROWS, max(1, batch_bytes * batch.num_rows // max(size, 1)))
-                for start in range(0, batch.num_rows, rows):
-                    yield batch.slice(start, rows)
+                yield from cut_batch(batch, batch_bytes)
 
     def name_unit(self, path: str, unit: int) -> str:
         """Return the name of some record batches; `unit` counts those that are read at one go."""
@@ -252,13 +247,7 @@ def name_ipc_errors(what: str) -> Iterator[None]:
     except FieldslabError:
         raise
     except (Damage, pa.ArrowException, OSError, UnicodeDecodeError) as error:
-        text = " ".join(str(error).split()).rstrip(".")
-        raise make_unreadable_source_error(
-            error,
-            f"damaged or unreadable Arrow IPC: {text}",
-            file=what,
-            hint="Write or download the file again.",
-        ) from error
+        raise make_damage_error(error, "Arrow IPC", what) from error
 
 
 def _get_width(kind: Any) -> int:

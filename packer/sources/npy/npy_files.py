@@ -15,12 +15,15 @@ from typing import IO, Any
 
 import numpy as np
 
-from fieldslab.packer.sources.array_source import WINDOW_BYTES, ArrayPart, StoredArray
+from fieldslab.packer.sources.array_source import ArrayPart, StoredArray
+from fieldslab.packer.sources.batches import make_damage_error
 from fieldslab.packer.sources.local_file import LocalFile
-from fieldslab.schemas.errors import FieldslabError, make_unreadable_source_error
+from fieldslab.schemas.errors import FieldslabError
 from fieldslab.schemas.optiontext import mark_option
 
 MAGIC = b"\x93NUMPY"
+PIECE_BYTES = 8 << 20
+"""Of archives, about so many bytes are read at a time."""
 MOST_HEADER = 1 << 16
 """Bytes of a header at most: it is text that is parsed."""
 _ERRORS = (
@@ -100,7 +103,7 @@ class NpzPart(ArrayPart):
         with name_errors(self.file.path, self.file), ExitStack() as stack:
             rows = max(self._headers[name].shape[0] for name in names)
             row_bytes = sum(self._headers[name].row_bytes for name in names)
-            step = max(1, WINDOW_BYTES // max(row_bytes, 1))
+            step = max(1, PIECE_BYTES // max(row_bytes, 1))
             archive = stack.enter_context(zipfile.ZipFile(self.file.path))
             members = {
                 name: _Member(stack.enter_context(archive.open(f"{name}.npy"))) for name in names
@@ -133,7 +136,7 @@ class _Member:
 
     def skip(self, rows: int) -> None:
         """Pass over some rows."""
-        step = max(1, WINDOW_BYTES // max(self._header.row_bytes, 1))
+        step = max(1, PIECE_BYTES // max(self._header.row_bytes, 1))
         while self._row < rows:
             self.read(min(step, rows - self._row))
 
@@ -268,10 +271,4 @@ def name_errors(path: str, planned: LocalFile | None = None) -> Iterator[None]:
     except _ERRORS as error:
         if planned is not None:
             planned.check_unchanged()
-        text = " ".join(str(error).split()).rstrip(".")[:300] or type(error).__name__
-        raise make_unreadable_source_error(
-            error,
-            f"damaged or unreadable file of numpy: {text}",
-            file=path,
-            hint="Write or download the file again.",
-        ) from error
+        raise make_damage_error(error, "file of numpy", path) from error

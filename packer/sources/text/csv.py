@@ -32,6 +32,7 @@ class CsvSource(TextSource):
         *,
         delimiter: str | None = None,
         header: bool = True,
+        unify: str | None = None,
         storage_options: Mapping[str, Any] | None = None,
         summary: Any = None,
     ) -> None:
@@ -43,8 +44,8 @@ class CsvSource(TextSource):
         if delimiter is not None and (len(delimiter.encode()) != 1 or delimiter in '"\r\n'):
             raise UsageError(f"{mark_option('delimiter')}: must be one sign", found=repr(delimiter))
         self._delimiter, self._header = delimiter, header
-        super().__init__(paths, storage_options=storage_options, summary=summary)
-        self.settings = {} if header else {"header": False}
+        super().__init__(paths, unify=unify, storage_options=storage_options, summary=summary)
+        self.settings = {**self.settings, **({} if header else {"header": False})}
         self.settings |= {} if delimiter is None else {"delimiter": delimiter}
 
     def find_delimiter(self, file: AnyFile) -> str:

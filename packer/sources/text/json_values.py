@@ -108,7 +108,7 @@ def _make_struct(types: Mapping[str, pa.DataType], strict: bool) -> Any:
         (f"f{index}", _make_annotation(kind), None) for index, kind in enumerate(types.values())
     ]
     names = {f"f{index}": name for index, name in enumerate(types)}
-    return msgspec.defstruct("Row", fields, rename=names, forbid_unknown_fields=strict)
+    return msgspec.defstruct("Row", fields, rename=names, forbid_unknown_fields=strict, gc=False)
 
 
 def _make_annotation(kind: pa.DataType) -> Any:

@@ -1,6 +1,7 @@
 """Files with a JSON object in each line."""
 
 from collections.abc import Mapping
+from operator import attrgetter
 from typing import Any
 
 import msgspec
@@ -88,7 +89,7 @@ class JsonLinesSource(TextSource):
             block.data
         )
         arrays = [
-            make_json_array([getattr(row, f"f{index}") for row in rows], self.types[name])
+            make_json_array(list(map(attrgetter(f"f{index}"), rows)), self.types[name])
             for index, name in enumerate(names)
         ]
         return pa.RecordBatch.from_arrays(arrays, names)

@@ -75,6 +75,8 @@ def make_quoted_finder(delimiter: str) -> FindEnds:
     sign = re.escape(delimiter.encode())
     quoted = re.compile(rb"(?:\A|[\r\n]|" + sign + rb')"(?:[^"]|"")*+(?:"|\Z)')
 
+    behind = np.isin(np.arange(256), [10, 13, 34, ord(delimiter)])
+
     def hide(match: re.Match[bytes]) -> bytes:
         text = match[0]
         return text[:1] + text[1:].replace(b"\n", b" ")
@@ -89,7 +91,7 @@ def make_quoted_finder(delimiter: str) -> FindEnds:
         # an odd number of quotes before them are inside of quotes. Else values are looked at.
         opening = quotes[::2]
         before = values[opening[opening > 0] - 1]
-        if np.isin(before, [10, 13, 34, ord(delimiter)]).all():
+        if behind[before].all():
             return ends[np.searchsorted(quotes, ends) % 2 == 0]
         return find_lines(quoted.sub(hide, data))
 

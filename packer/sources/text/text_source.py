@@ -8,6 +8,7 @@ A value that does not fit the type of its column is an error with the number of 
 import base64
 import os
 from abc import abstractmethod
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -16,6 +17,7 @@ from typing import Any, ClassVar
 import pyarrow as pa
 
 from fieldslab.packer.source import Unit
+from fieldslab.packer.sources.batches import make_damage_error
 from fieldslab.packer.sources.remote_file import RemoteFile
 from fieldslab.packer.sources.table_files import AnyFile, TableFile
 from fieldslab.packer.sources.table_source import TableSource
@@ -26,7 +28,7 @@ from fieldslab.packer.sources.text.records import (
     UnendedRecord,
     read_blocks,
 )
-from fieldslab.schemas.errors import FieldslabError, SourceUnreadable, make_unreadable_source_error
+from fieldslab.schemas.errors import FieldslabError, SourceUnreadable
 from fieldslab.schemas.optiontext import mark_option
 
 UNIT_BYTES = 32 << 20
@@ -73,20 +75,27 @@ class TextSource(TableSource):
         self,
         paths: list[str],
         *,
+        unify: str | None = None,
         storage_options: Mapping[str, Any] | None = None,
         summary: Any = None,
     ) -> None:
-        """Count the rows of local files, and infer the types of columns from samples."""
+        """Count the rows of local files, and infer the types of columns from samples of all.
+
+        `unify="widen"` reads columns that a file lacks as null.
+        """
         self.types: dict[str, pa.DataType] = {}
-        super().__init__(paths, storage_options=storage_options, summary=summary)
+        super().__init__(paths, unify=unify, storage_options=storage_options, summary=summary)
         if "types" in self._known:
             data = base64.b64decode(self._known["types"])
             kinds = pa.ipc.read_schema(pa.py_buffer(data))
             self.types.update(zip(kinds.names, kinds.types, strict=True))
         else:
             self.types.update(self.infer_types(list(self._read_samples())))
+            if self._unified:
+                self._known["widened"] = self._add_columns()
             data = pa.schema(list(self.types.items())).serialize().to_pybytes()
             self._known["types"] = base64.b64encode(data).decode()
+        self.warnings = tuple(self._known.get("widened", ()))
         self.set_schema()
 
     @abstractmethod
@@ -188,10 +197,17 @@ class TextSource(TableSource):
             yield from read_blocks(stream, self.make_finder(table.file), line, left, size)
 
     def _read_samples(self) -> Iterator[tuple[TextFile, Block]]:
-        """Read the first rows of some units, evenly over all of them."""
+        """Read the first rows of some units, evenly over all of them, and of all columns."""
         last = len(self.units) - 1
         steps = range(SAMPLES) if last >= 0 else ()
-        for number in sorted({last * step // (SAMPLES - 1) for step in steps}):
+        chosen = {last * step // (SAMPLES - 1) for step in steps}
+        if self._unified:
+            seen: set[str] = set()
+            for number, unit in enumerate(self.units):
+                names = self._files[unit.key[0]].columns.keys()
+                chosen |= set() if names <= seen else {number}
+                seen |= names
+        for number in sorted(chosen):
             unit = self.units[number]
             table = self._files[unit.key[0]]
             block = next(self._read_blocks(table, unit, SAMPLE_BYTES), None)
@@ -199,6 +215,21 @@ class TextSource(TableSource):
                 yield table, block
         if last < 0:
             yield self._files[0], Block(b"", 1, 0, self.make_finder(self._files[0].file)(b""))
+
+    def widen_columns(self) -> None:
+        """Leave the columns as they are: their types are those of all files already."""
+
+    def _add_columns(self) -> list[str]:
+        """Add the columns that no sample has, as text; say which are null in how many files."""
+        counts: Counter[str] = Counter(name for file in self._files for name in file.columns)
+        for name in counts:
+            self.types.setdefault(name, pa.string())
+        total = len(self._files)
+        return [
+            f"{name}: null in {total - count:,} files of {total:,}, which lack it"
+            for name, count in counts.items()
+            if count < total
+        ]
 
     def _make_misfit_error(
         self, table: TextFile, block: Block, names: list[str], error: ValueError
@@ -259,13 +290,7 @@ class TextSource(TableSource):
                 hint='A quote (") that is not closed is the usual reason.',
             ) from error
         except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
-            text = " ".join(str(error).split()).rstrip(".")
-            raise make_unreadable_source_error(
-                error,
-                f"damaged or unreadable {self.kind}: {text}",
-                file=what,
-                hint="Write or download the file again.",
-            ) from error
+            raise make_damage_error(error, self.kind, what) from error
 
 
 def get_suffix(path: str) -> str:

@@ -11,8 +11,8 @@ from typing import Any, ClassVar
 import pyarrow as pa
 
 from fieldslab.packer.column_names import check_utf8_names, make_names_unique
-from fieldslab.packer.convert.dense import estimate_decoded_bytes
 from fieldslab.packer.source import Source, Unit
+from fieldslab.packer.sources.batches import MOST_ROWS, cut_batch, make_damage_error
 from fieldslab.packer.sources.local_file import LocalFile
 from fieldslab.packer.sources.path_lookup import check_readable
 from fieldslab.packer.sources.versioned.table_logs import find_log
@@ -21,13 +21,10 @@ from fieldslab.schemas.errors import (
     SourceNotFound,
     SourceUnsupported,
     UsageError,
-    make_unreadable_source_error,
 )
 from fieldslab.schemas.optiontext import mark_option
 from fieldslab.schemas.urls import is_url
 
-MOST_ROWS = 65_536
-"""Rows of a batch at most."""
 _ERRORS = (
     *(pa.ArrowException, ArithmeticError, AssertionError, AttributeError, EOFError, LookupError),
     *(MemoryError, NotImplementedError, OSError, RuntimeError, TypeError, ValueError),
@@ -157,10 +154,7 @@ class VersionedSource(Source):
                     field.with_type(array.type) for field, array in zip(wanted, arrays, strict=True)
                 )
                 chosen = pa.RecordBatch.from_arrays(arrays, schema=schema)
-                size = sum(estimate_decoded_bytes(array) for array in arrays)
-                rows = min(MOST_ROWS, max(1, batch_bytes * batch.num_rows // max(size, 1)))
-                for start in range(0, batch.num_rows, rows):
-                    yield chosen.slice(start, rows)
+                yield from cut_batch(chosen, batch_bytes)
             for file in piece.files:
                 file.check_unchanged()
 
@@ -194,13 +188,8 @@ class VersionedSource(Source):
                 raise
             for file in files:
                 file.check_unchanged()
-            text = " ".join(str(error).split()).rstrip(".")[:300] or type(error).__name__
-            raise make_unreadable_source_error(
-                error,
-                f"damaged or unreadable {self.kind} table: {text}",
-                file=what,
-                hint="Check the path and the version, or restore the table.",
-            ) from error
+            hint = "Check the path and the version, or restore the table."
+            raise make_damage_error(error, f"{self.kind} table", what, hint) from error
 
 
 def split_version(path: str) -> tuple[str, int | None]:

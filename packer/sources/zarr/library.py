@@ -12,8 +12,9 @@ from zipfile import BadZipFile
 
 import numpy as np
 
+from fieldslab.packer.sources.batches import make_damage_error
 from fieldslab.packer.sources.zarr.hierarchy import Hierarchy, Node
-from fieldslab.schemas.errors import FieldslabError, SourceNeedsLibrary, SourceUnreadable
+from fieldslab.schemas.errors import FieldslabError, SourceNeedsLibrary
 
 _ERRORS = (
     ArithmeticError,
@@ -123,12 +124,7 @@ class OpenedArray:
         except FieldslabError:
             raise
         except _ERRORS as error:
-            text = " ".join(str(error).split()).rstrip(".")[:300] or type(error).__name__
-            raise SourceUnreadable(
-                f"damaged or unreadable Zarr, {what}: {text}",
-                file=self.where,
-                hint="Write or download it again.",
-            ) from error
+            raise make_damage_error(error, f"Zarr, {what}", self.where) from error
 
 
 @contextmanager

@@ -41,8 +41,8 @@ def check_field(back: Readback, name: str, array: np.ndarray) -> None:
 
 def test_numbers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every dtype of numbers keeps its bits, of rows and columns order, in files and archives."""
-    monkeypatch.setattr(array_source, "WINDOW_BYTES", 2000)
-    monkeypatch.setattr(npy_files, "WINDOW_BYTES", 3000)
+    monkeypatch.setattr(array_source, "WINDOW_BYTES", 20_000)
+    monkeypatch.setattr(npy_files, "PIECE_BYTES", 9000)
     arrays = {dtype[1:] + dtype[:1].replace("<", "l"): make_array(dtype) for dtype in NUMBERS}
     arrays |= {name + "F": np.asfortranarray(array) for name, array in arrays.items()}
     arrays |= {"bool": RNG.random(ROWS) < 0.5, "i1": make_array("i1", (ROWS,))}

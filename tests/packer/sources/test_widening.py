@@ -57,6 +57,28 @@ def test_widen(tmp_path: Path, suffix: str) -> None:
     assert finish_parts(tmp_path / "x.plan").manifest.id == packed.manifest.id
 
 
+def test_columns_that_csv_files_lack(tmp_path: Path) -> None:
+    """Columns of CSV that files lack are null there; types are inferred from all files."""
+    folder = tmp_path / "raw"
+    folder.mkdir()
+    for number in range(20):
+        extra = (f",z{number}", ",7.5") if number in (5, 12) else ("", "")
+        (folder / f"{number:02d}.csv").write_text(f"n{extra[0]}\n{number}{extra[1]}\n")
+    with pytest.raises(SourceInconsistent, match=r"z5: double there, missing here.*widen"):
+        pack(folder, tmp_path / "slab")
+    options: PackOptions = {"settings": {"unify": "widen"}, "nulls": {"*": "mask"}, "shard_size": 1}
+    packed = pack(folder, tmp_path / "slab", **options)
+    back = Readback(tmp_path / "slab")
+    assert back.values("n").tolist() == list(range(20))
+    assert back.column("z5") == [7.5 if number == 5 else None for number in range(20)]
+    assert back.column("z12") == [7.5 if number == 12 else None for number in range(20)]
+    assert packed.warnings[0] == "z5: null in 19 files of 20, which lack it"
+    write_plan_file([folder], tmp_path / "parts", tmp_path / "x.plan", options)
+    for number in (2, 1):
+        pack_part(tmp_path / "x.plan", PartNumber(number, 2))
+    assert finish_parts(tmp_path / "x.plan").manifest.id == packed.manifest.id
+
+
 def test_what_is_not_widened(tmp_path: Path) -> None:
     """Only types whose values all stay exact are joined."""
     cases = [
