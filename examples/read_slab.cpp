@@ -1,7 +1,7 @@
 // Read a slab in C++17, by schemas/FORMAT.md alone: no fieldslab, no library but the standard
 // one. Copy this file into a project, define READ_SLAB_NO_MAIN, and it is a header:
 //
-//     slab::Slab train("train.slab");
+//     slab::Slab train("train.slab");          // or with the id that it must have, as second argument
 //     slab::Column tokens = train.column("tokens");
 //     slab::Row row = tokens.row(7);           // row.data, row.size in bytes, row.null
 //     for (slab::Row text : train.column("tags").lists(7)) ...  // of a nested field
@@ -11,9 +11,11 @@
 //     g++ -std=c++17 -O2 examples/read_slab.cpp -o build/read_slab
 //     build/read_slab photos.slab
 //     build/read_slab photos.slab caption 7
+//     build/read_slab --id ID photos.slab caption
 //
 // Files are mapped, not read. Their sizes, headers and offsets are checked, so that a wrong slab
-// is an error and never a wild pointer; digests are left to `fieldslab verify`. A Slab holds its
+// is an error and never a wild pointer. SHA-256 digests of blocks are checked when a row in them is
+// first asked for; those of XXH3, which find accidents, are left to `fieldslab verify`. A Slab holds its
 // directory open and finds every column below it: one that `fieldslab pack --force` replaces
 // meanwhile stays readable as it was, and what was removed is an Error that says so. Columns stay
 // readable as long as they live. Compressed fields are listed, but not read. For Linux and macOS
@@ -29,6 +31,8 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
+#include <atomic>
 #include <cerrno>
 #include <cstdint>
 #include <cstring>
@@ -45,11 +49,107 @@ namespace slab {
 constexpr std::uint64_t kHeader = 4096;
 constexpr std::uint64_t kMaxManifest = 16 * 1024 * 1024;
 constexpr std::uint64_t kMaxCount = std::uint64_t(1) << 48;
+constexpr std::uint64_t kBlock = 65536;
 constexpr int kMaxDepth = 64;
 
 struct Error : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
+
+// ---------------------------------------------------------------------------------------------
+// SHA-256 (FIPS 180-4, sections 5 and 6)
+
+using Sha256 = std::array<unsigned char, 32>;
+
+class Hasher {
+ public:
+  void add(const unsigned char* data, std::uint64_t size) {
+    total_ += size;
+    for (; size; ++data, --size) {
+      chunk_[filled_++] = *data;
+      if (filled_ < sizeof chunk_) continue;
+      compress(chunk_);
+      filled_ = 0;
+      for (; size > 64; size -= 64, data += 64) compress(data + 1);
+    }
+  }
+
+  Sha256 finish() {
+    const std::uint64_t bits = 8 * total_;
+    const unsigned char one = 0x80, zero = 0;
+    add(&one, 1);
+    while (filled_ != 56) add(&zero, 1);
+    unsigned char length[8];
+    for (int i = 0; i < 8; ++i) length[i] = static_cast<unsigned char>(bits >> (56 - 8 * i));
+    add(length, 8);
+    Sha256 digest;
+    for (std::size_t i = 0; i < 32; ++i)
+      digest[i] = static_cast<unsigned char>(state_[i / 4] >> (24 - 8 * (i % 4)));
+    return digest;
+  }
+
+ private:
+  std::uint32_t state_[8] = {0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a,
+                             0x510e527f, 0x9b05688c, 0x1f83d9ab, 0x5be0cd19};
+  unsigned char chunk_[64];
+  std::size_t filled_ = 0;
+  std::uint64_t total_ = 0;
+
+  static std::uint32_t rotate(std::uint32_t word, int bits) {
+    return word >> bits | word << (32 - bits);
+  }
+
+  void compress(const unsigned char* data) {
+    static const std::uint32_t kRounds[64] = {
+        0x428a2f98, 0x71374491, 0xb5c0fbcf, 0xe9b5dba5, 0x3956c25b, 0x59f111f1, 0x923f82a4,
+        0xab1c5ed5, 0xd807aa98, 0x12835b01, 0x243185be, 0x550c7dc3, 0x72be5d74, 0x80deb1fe,
+        0x9bdc06a7, 0xc19bf174, 0xe49b69c1, 0xefbe4786, 0x0fc19dc6, 0x240ca1cc, 0x2de92c6f,
+        0x4a7484aa, 0x5cb0a9dc, 0x76f988da, 0x983e5152, 0xa831c66d, 0xb00327c8, 0xbf597fc7,
+        0xc6e00bf3, 0xd5a79147, 0x06ca6351, 0x14292967, 0x27b70a85, 0x2e1b2138, 0x4d2c6dfc,
+        0x53380d13, 0x650a7354, 0x766a0abb, 0x81c2c92e, 0x92722c85, 0xa2bfe8a1, 0xa81a664b,
+        0xc24b8b70, 0xc76c51a3, 0xd192e819, 0xd6990624, 0xf40e3585, 0x106aa070, 0x19a4c116,
+        0x1e376c08, 0x2748774c, 0x34b0bcb5, 0x391c0cb3, 0x4ed8aa4a, 0x5b9cca4f, 0x682e6ff3,
+        0x748f82ee, 0x78a5636f, 0x84c87814, 0x8cc70208, 0x90befffa, 0xa4506ceb, 0xbef9a3f7,
+        0xc67178f2};
+    std::uint32_t w[64];
+    for (int i = 0; i < 16; ++i)
+      w[i] = std::uint32_t(data[4 * i]) << 24 | std::uint32_t(data[4 * i + 1]) << 16 |
+             std::uint32_t(data[4 * i + 2]) << 8 | data[4 * i + 3];
+    for (int i = 16; i < 64; ++i) {
+      const std::uint32_t near = w[i - 2], far = w[i - 15];
+      w[i] = (rotate(near, 17) ^ rotate(near, 19) ^ near >> 10) + w[i - 7] +
+             (rotate(far, 7) ^ rotate(far, 18) ^ far >> 3) + w[i - 16];
+    }
+    std::uint32_t a = state_[0], b = state_[1], c = state_[2], d = state_[3];
+    std::uint32_t e = state_[4], f = state_[5], g = state_[6], h = state_[7];
+    for (int i = 0; i < 64; ++i) {
+      const std::uint32_t first = h + (rotate(e, 6) ^ rotate(e, 11) ^ rotate(e, 25)) +
+                                  ((e & f) ^ (~e & g)) + kRounds[i] + w[i];
+      const std::uint32_t second = (rotate(a, 2) ^ rotate(a, 13) ^ rotate(a, 22)) +
+                                   ((a & b) ^ (a & c) ^ (b & c));
+      h = g, g = f, f = e, e = d + first;
+      d = c, c = b, b = a, a = first + second;
+    }
+    const std::uint32_t sums[] = {a, b, c, d, e, f, g, h};
+    for (int i = 0; i < 8; ++i) state_[i] += sums[i];
+  }
+};
+
+inline Sha256 sha256(const unsigned char* data, std::uint64_t size) {
+  Hasher hasher;
+  hasher.add(data, size);
+  return hasher.finish();
+}
+
+inline std::string to_hex(const Sha256& digest) {
+  static const char kDigits[] = "0123456789abcdef";
+  std::string text;
+  for (unsigned char byte : digest) {
+    text += kDigits[byte >> 4];
+    text += kDigits[byte & 15];
+  }
+  return text;
+}
 
 // ---------------------------------------------------------------------------------------------
 // JSON, as much as a manifest needs
@@ -252,6 +352,60 @@ class JsonParser {
   }
 };
 
+// As the `id` of a slab is computed of it (FORMAT.md, rule 18): keys sorted, no spaces, no escapes
+// but those that JSON demands. Numbers stay as they stand.
+inline void write_canonically(const Json& value, std::string& out) {
+  auto write_string = [&out](const std::string& text) {
+    static const char kDigits[] = "0123456789abcdef", kLetters[] = "\"\\/bfnrt",
+                      kMeanings[] = "\"\\/\b\f\n\r\t";
+    out += '"';
+    for (char c : text) {
+      const char* found = c && c != '/' ? std::strchr(kMeanings, c) : nullptr;
+      if (found)
+        (out += '\\') += kLetters[found - kMeanings];
+      else if (static_cast<unsigned char>(c) < 0x20)
+        ((out += "\\u00") += kDigits[c >> 4]) += kDigits[c & 15];
+      else
+        out += c;
+    }
+    out += '"';
+  };
+  const char* comma = "";
+  switch (value.type) {
+    case Json::kNull:
+      out += "null";
+      break;
+    case Json::kBool:
+      out += value.truth ? "true" : "false";
+      break;
+    case Json::kNumber:
+      out += value.text;
+      break;
+    case Json::kString:
+      write_string(value.text);
+      break;
+    case Json::kArray:
+      out += '[';
+      for (const Json& item : value.items) {
+        out += comma;
+        write_canonically(item, out);
+        comma = ",";
+      }
+      out += ']';
+      break;
+    case Json::kObject:
+      out += '{';
+      for (const auto& member : value.members) {
+        out += comma;
+        write_string(member.first);
+        out += ':';
+        write_canonically(member.second, out);
+        comma = ",";
+      }
+      out += '}';
+  }
+}
+
 // ---------------------------------------------------------------------------------------------
 // The manifest (FORMAT.md, "Fields", "Shards" and "Manifest")
 
@@ -259,12 +413,13 @@ struct Field {
   std::string name, stem, kind, dtype;
   std::vector<std::uint64_t> shape;
   bool nullable = false;
-  bool nested = false;      // a row is a list of lists
-  bool indexed = false;     // images with index points
-  bool compressed = false;  // rows are zstd frames, which need a library
+  bool nested = false;                  // a row is a list of lists
+  bool indexed = false, coded = false;  // more arrays of images
+  bool compressed = false;              // rows are zstd frames, which need a library
 
-  bool variable() const {
-    return compressed || nested || kind == "ragged" || kind == "text" || kind == "binary" || kind == "image";
+  bool variable() const { return compressed || is_of_variable_length(); }
+  bool is_of_variable_length() const {
+    return nested || kind == "ragged" || kind == "text" || kind == "binary" || kind == "image";
   }
 };
 
@@ -273,10 +428,13 @@ struct Shard {
   std::vector<std::uint64_t> elements;  // of each variable-length field
   std::vector<std::uint64_t> nulls;     // of each nullable field
   std::vector<std::uint64_t> points;    // of each indexed and nested field
+  std::string root;
 };
 
 struct Manifest {
   std::uint64_t rows = 0;
+  std::string id;
+  bool sha256 = false;  // the digests of blocks
   std::vector<Field> fields;
   std::vector<Shard> shards;
 };
@@ -305,6 +463,14 @@ inline bool is_stem(const std::string& stem) {
          stem.find_first_not_of(letters, dash + 1) == std::string::npos;
 }
 
+// Bytes of an array, of no more than 2^62.
+inline std::uint64_t multiply(std::uint64_t items, std::uint64_t bytes) {
+  std::uint64_t product;
+  if (__builtin_mul_overflow(items, bytes, &product) || product >> 62)
+    throw Error("manifest.json: an array is too large");
+  return product;
+}
+
 inline Field parse_field(const Json& json) {
   know(json, {"name", "stem", "kind", "dtype", "shape", "nullable", "inner", "codec", "index", "coded",
               "logical", "categories", "table", "compression", "attributes"});
@@ -318,7 +484,10 @@ inline Field parse_field(const Json& json) {
   field.nested = field.kind == "nested";
   if (field.nested != (json.find("inner") != nullptr))
     throw Error("manifest.json: `inner` belongs to nested fields");
+  std::uint64_t items = 1;
+  for (std::uint64_t length : field.shape) items = multiply(items, std::max<std::uint64_t>(length, 1));
   field.indexed = json.find("index") != nullptr;
+  if (json.find("coded")) field.coded = json.at("coded").boolean();
   field.compressed = json.find("compression") != nullptr;
   if (!is_stem(field.stem)) throw Error("manifest.json: no file can have the stem " + field.stem);
   if (!field.variable() && field.kind != "fixed" && field.kind != "categorical")
@@ -331,9 +500,14 @@ inline Manifest parse_manifest(const std::string& source) {
   if (json.at("format").string() != "fieldslab") throw Error("manifest.json: no fieldslab manifest");
   if (json.at("version").count() != 1)
     throw Error("manifest.json: unsupported version " + json.at("version").text);
-  know(json, {"format", "version", "rows", "fields", "shards", "tables", "attributes", "made", "id",
-              "sha256"});
+  know(json, {"format", "version", "rows", "fields", "shards", "tables", "attributes", "digest",
+              "made", "id", "sha256"});
   Manifest manifest;
+  manifest.id = json.at("id").string();
+  const std::string digest = json.find("digest") ? json.at("digest").string() : "xxh3";
+  if (digest != "xxh3" && digest != "sha256")
+    throw Error("manifest.json: unknown digest " + digest);
+  manifest.sha256 = digest == "sha256";
   manifest.rows = json.at("rows").count();
   std::size_t variable = 0, nullable = 0, divided = 0;
   for (const Json& item : json.at("fields").array()) {
@@ -348,7 +522,8 @@ inline Manifest parse_manifest(const std::string& source) {
     Shard shard{item.at("rows").count(), parse_counts(item.at("elements")),
                 parse_counts(item.at("nulls")),
                 item.find("points") ? parse_counts(item.at("points"))
-                                    : std::vector<std::uint64_t>()};
+                                    : std::vector<std::uint64_t>(),
+                item.at("root").string()};
     if (shard.rows == 0 || shard.elements.size() != variable || shard.nulls.size() != nullable ||
         shard.points.size() != divided)
       throw Error("manifest.json: counts of a shard do not fit the fields");
@@ -357,6 +532,12 @@ inline Manifest parse_manifest(const std::string& source) {
     manifest.shards.push_back(std::move(shard));
   }
   if (rows != manifest.rows) throw Error("manifest.json: the shards hold another number of rows");
+  for (const char* name : {"made", "id", "sha256"}) json.members.erase(name);
+  std::string content;
+  write_canonically(json, content);
+  if (to_hex(sha256(reinterpret_cast<const unsigned char*>(content.data()), content.size())) !=
+      manifest.id)
+    throw Error("manifest.json: `id` is not the digest of the content");
   return manifest;
 }
 
@@ -470,8 +651,8 @@ class Array {
  public:
   Array(const Directory& folder, const std::string& name, const Descr& item,
         const std::vector<std::uint64_t>& shape)
-      : items_(shape[0]), item_bytes_(item.bytes) {
-    const std::string path = folder.path() + "/" + name;
+      : path_(folder.path() + "/" + name), items_(shape[0]), item_bytes_(item.bytes) {
+    const std::string& path = path_;
     for (std::size_t i = 1; i < shape.size(); ++i)
       if (__builtin_mul_overflow(item_bytes_, shape[i], &item_bytes_)) throw too_large(path);
     std::uint64_t expected;
@@ -494,9 +675,34 @@ class Array {
   std::uint64_t item_bytes() const { return item_bytes_; }
   // Begins on a page, so it is aligned for every dtype.
   const unsigned char* data() const { return map_.get() + kHeader; }
+  std::uint64_t size() const { return items_ * item_bytes_; }
+
+  // From now on `check` compares blocks with these digests, which begin with the array's first.
+  void expect(std::shared_ptr<const Array> table, std::uint64_t first_block) {
+    table_ = std::move(table);
+    first_block_ = first_block;
+    marks_.reset(new std::atomic<bool>[(size() + kBlock - 1) / kBlock + 1]());
+  }
+  // Check the blocks of some bytes, each once; threads may. Nothing is checked without digests.
+  void check(std::uint64_t start, std::uint64_t size_of_part) const {
+    if (!table_ || !size_of_part) return;
+    for (std::uint64_t b = start / kBlock; b <= (start + size_of_part - 1) / kBlock; ++b) {
+      if (marks_.get()[b].load(std::memory_order_relaxed)) continue;
+      const std::uint64_t begin = b * kBlock;
+      const Sha256 found = sha256(data() + begin, std::min(kBlock, size() - begin));
+      if (std::memcmp(found.data(), table_->data() + 32 * (first_block_ + b), 32) != 0)
+        throw Error(path_ + ": the block at byte " + std::to_string(kHeader + begin) +
+                    " does not match its SHA-256");
+      marks_.get()[b].store(true, std::memory_order_relaxed);
+    }
+  }
 
  private:
   std::shared_ptr<const unsigned char> map_;
+  std::shared_ptr<const Array> table_;
+  std::shared_ptr<std::atomic<bool>[]> marks_;  // blocks that were right
+  std::uint64_t first_block_ = 0;
+  std::string path_;
   std::uint64_t items_, item_bytes_;
 
   static Error too_large(const std::string& path) { return Error(path + ": shape is too large"); }
@@ -521,6 +727,47 @@ struct Row {
   std::uint64_t size;         // in bytes
   bool null;
 };
+
+// Where the digests of the fields of a shard begin in its table (FORMAT.md, rule 15).
+struct Blocks {
+  std::uint64_t values, offsets, lists, list_offsets, valid;
+};
+
+// Those of each field; the last entry has the length of the table as `values`.
+inline std::vector<Blocks> list_blocks(const Manifest& manifest, const Shard& shard) {
+  std::vector<Blocks> list;
+  std::uint64_t next = 0;
+  auto add = [&next](std::uint64_t bytes) {
+    const std::uint64_t first = next;
+    next += bytes / kBlock + (bytes % kBlock != 0);
+    return first;
+  };
+  std::size_t variable = 0, nullable = 0, divided = 0;
+  for (const Field& field : manifest.fields) {
+    Blocks blocks{0, 0, 0, 0, 0};
+    std::uint64_t item = field.compressed ? 1 : descr(field.dtype).bytes;
+    for (std::uint64_t length : field.compressed ? std::vector<std::uint64_t>() : field.shape)
+      item = multiply(item, length);
+    blocks.values =
+        add(multiply(field.variable() ? shard.elements[variable++] : shard.rows, item));
+    if (field.variable()) blocks.offsets = add(8 * (shard.rows + 1));
+    if (field.compressed && field.is_of_variable_length()) add(8 * shard.rows);  // lengths
+    if (field.kind == "image") add(8 * shard.rows);                              // size
+    if (field.indexed) {
+      add(10 * shard.points[divided++]);  // points.values
+      add(8 * (shard.rows + 1));          // points.offsets
+    }
+    if (field.nested) {
+      blocks.lists = add(4 * shard.points[divided++]);
+      blocks.list_offsets = add(8 * (shard.rows + 1));
+    }
+    if (field.coded) add(shard.rows);  // codec
+    if (field.nullable && shard.nulls[nullable++] > 0) blocks.valid = add(shard.rows);
+    list.push_back(blocks);
+  }
+  list.push_back({next, 0, 0, 0, 0});
+  return list;
+}
 
 // One field of all rows.
 class Column {
@@ -557,6 +804,7 @@ class Column {
       if (field_.nullable && shard.nulls[nullable] > 0)
         part.valid.emplace_back(folder, stem + ".valid.npy", descr("bool"),
                                 std::vector<std::uint64_t>{shard.rows});
+      if (manifest.sha256) expect_digests(folder, list_blocks(manifest, shard), index, shard, part);
       parts_.push_back(std::move(part));
       rows_ += shard.rows;
     }
@@ -571,8 +819,10 @@ class Column {
     std::uint64_t place = number - part.first, start = place, stop = place + 1;
     const Array& values = part.values[0];
     if (!part.offsets.empty()) find_range(part.offsets[0], values, number, place, start, stop);
+    if (!part.valid.empty()) part.valid[0].check(place, 1);
     bool null = !part.valid.empty() && part.valid[0].data()[place] == 0;
     const std::uint64_t bytes = values.item_bytes();
+    values.check(start * bytes, (stop - start) * bytes);
     return {values.data() + start * bytes, (stop - start) * bytes, null};
   }
 
@@ -583,6 +833,7 @@ class Column {
     const Row whole = row(number);
     std::uint64_t start, stop, used = 0;
     find_range(part.lists[1], part.lists[0], number, number - part.first, start, stop);
+    part.lists[0].check(4 * start, 4 * (stop - start));
     std::vector<Row> lists;
     for (std::uint64_t i = start; i < stop; ++i) {
       std::int32_t length;
@@ -619,11 +870,27 @@ class Column {
   static void find_range(const Array& offsets, const Array& items, std::uint64_t number,
                          std::uint64_t place, std::uint64_t& start, std::uint64_t& stop) {
     std::uint64_t bounds[2];
+    offsets.check(8 * place, 16);
     std::memcpy(bounds, offsets.data() + 8 * place, 16);
     start = bounds[0];
     stop = bounds[1];
     if (start > stop || stop > items.items())
       throw Error("offsets of row " + std::to_string(number) + " are damaged");
+  }
+
+  static void expect_digests(const Directory& folder, const std::vector<Blocks>& blocks,
+                             std::size_t index, const Shard& shard, Part& part) {
+    auto table = std::make_shared<const Array>(
+        folder, "digests.npy", descr("uint8"),
+        std::vector<std::uint64_t>{blocks.back().values, 32});
+    if (to_hex(sha256(table->data(), table->size())) != shard.root)
+      throw Error(folder.path() + "/digests.npy: is not the digest table of this shard");
+    part.values[0].expect(table, blocks[index].values);
+    if (!part.offsets.empty()) part.offsets[0].expect(table, blocks[index].offsets);
+    if (!part.valid.empty()) part.valid[0].expect(table, blocks[index].valid);
+    if (part.lists.empty()) return;
+    part.lists[0].expect(table, blocks[index].lists);
+    part.lists[1].expect(table, blocks[index].list_offsets);
   }
 
   Field field_;
@@ -633,7 +900,25 @@ class Column {
 
 class Slab {
  public:
-  explicit Slab(const std::string& path) {
+  // With `id`, the slab must have it: all of its 64 digits, or the first 16 or more.
+  explicit Slab(const std::string& path, const std::string& id = "") {
+    open(path);
+    if (!id.empty() && (id.size() < 16 || manifest_.id.compare(0, id.size(), id) != 0))
+      throw Error(path + ": has the id " + manifest_.id + ", not " + id);
+  }
+
+  std::uint64_t rows() const { return manifest_.rows; }
+  const std::string& id() const { return manifest_.id; }
+  const std::vector<Field>& fields() const { return manifest_.fields; }
+
+  Column column(const std::string& name) const {
+    for (std::size_t i = 0; i < manifest_.fields.size(); ++i)
+      if (manifest_.fields[i].name == name) return Column(*directory_, manifest_, i);
+    throw Error("no field " + name);
+  }
+
+ private:
+  void open(const std::string& path) {
     // A slab that is replaced right now is opened again: the next one, or the one after it.
     for (int attempt = 0;; ++attempt) {
       directory_ = std::make_shared<Directory>(path);
@@ -649,16 +934,6 @@ class Slab {
     }
   }
 
-  std::uint64_t rows() const { return manifest_.rows; }
-  const std::vector<Field>& fields() const { return manifest_.fields; }
-
-  Column column(const std::string& name) const {
-    for (std::size_t i = 0; i < manifest_.fields.size(); ++i)
-      if (manifest_.fields[i].name == name) return Column(*directory_, manifest_, i);
-    throw Error("no field " + name);
-  }
-
- private:
   std::shared_ptr<Directory> directory_;
   Manifest manifest_;
 };
@@ -694,12 +969,16 @@ static void print_row(const slab::Column& column, std::uint64_t number) {
 }
 
 int main(int count, char** words) {
+  const bool pinned = count > 2 && !std::strcmp(words[1], "--id");
+  const char* program = words[0];
+  const std::string id = pinned ? words[2] : "";
+  if (pinned) words += 2, count -= 2;
   if (count < 2 || count > 4) {
-    std::fprintf(stderr, "usage: %s SLAB [FIELD [ROW]]\n", words[0]);
+    std::fprintf(stderr, "usage: %s [--id ID] SLAB [FIELD [ROW]]\n", program);
     return 2;
   }
   try {
-    slab::Slab opened(words[1]);
+    slab::Slab opened(words[1], id);
     if (count == 2) {
       std::printf("%llu rows\n", static_cast<unsigned long long>(opened.rows()));
       for (const slab::Field& field : opened.fields())

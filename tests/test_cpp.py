@@ -1,5 +1,6 @@
 """A reader in C++ that follows FORMAT.md alone: `examples/read_slab.cpp`."""
 
+import json
 import shutil
 import subprocess
 from pathlib import Path
@@ -7,9 +8,11 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pytest
-from tests.slabs import Column, array_path, poke, ragged, write_slab
+from tests.slabs import Column, array_path, flip, poke, ragged, write_slab
 
 from fieldslab.packer import pack
+from fieldslab.schemas.digest import BLOCK
+from fieldslab.schemas.folder import load_manifest
 from fieldslab.schemas.manifest import MANIFEST
 
 ROOT = Path(__file__).parents[1]
@@ -172,6 +175,43 @@ def test_other_fields_may_be_compressed(program: Path, tmp_path: Path) -> None:
     done = run(program, path, "text")
     assert done.returncode == 1
     assert "field text is compressed" in done.stderr
+
+
+def test_sha256_digests_are_checked(program: Path, tmp_path: Path) -> None:
+    """Rows come out of blocks with the right SHA-256 only; a table needs the root of its shard."""
+    golden = ROOT / "tests" / "golden" / "v1" / "sha256.slab"
+    expected = json.loads(golden.with_suffix(".json").read_text("utf-8"))
+    for name in ("blob", "photo", "number"):
+        rows = [row and row["hex"] * row.get("times", 1) for row in expected[name]]
+        done = run(program, golden, name)
+        assert done.stdout.splitlines() == ["null" if row is None else row for row in rows]
+    for file, words in (
+        ("00-blob.values.npy", "byte 69632 does not match its SHA-256"),
+        ("00-blob.offsets.npy", "does not match its SHA-256"),
+        ("00-blob.valid.npy", "does not match its SHA-256"),
+        ("digests.npy", "is not the digest table of this shard"),
+    ):
+        path = Path(shutil.copytree(golden, tmp_path / file))
+        flip(path / "shard-00000" / file, BLOCK + 9 if "values" in file else 2)
+        done = run(program, path, "blob")
+        assert (done.returncode, words in done.stderr) == (1, True), done
+        assert run(program, path, "number").returncode == (1 if file == "digests.npy" else 0)
+
+
+def test_an_id_is_computed_and_compared(program: Path, path: Path) -> None:
+    """What is not the content of its `id` is refused, and so is another slab than that of --id."""
+    content = load_manifest(path).id
+    for text in (content, content[:16]):
+        assert run(program, "--id", text, path, "box", 0).returncode == 0
+    for text in (content[:15], "0" * 64):
+        assert f"has the id {content}" in run(program, "--id", text, path).stderr
+    manifest = (path / MANIFEST).read_text()
+    for old, new, words in (
+        ('"name": "box"', '"name": "bix"', "`id` is not the digest of the content"),
+        ('"made"', '"digest": "md5", "made"', "unknown digest md5"),
+    ):
+        (path / MANIFEST).write_text(manifest.replace(old, new, 1))
+        assert words in run(program, path).stderr
 
 
 HOLDER = r"""
