@@ -8,8 +8,7 @@ from fieldslab.reader.interpreters import check_interpreter
 from fieldslab.reader.quarantine import make_quarantine
 from fieldslab.reader.slab import Slab
 from fieldslab.reader.slab_storage import Storage
-from fieldslab.schemas.errors import SlabChanged
-from fieldslab.schemas.folder import check_content_id
+from fieldslab.schemas.folder import check_content_id, check_pinned
 from fieldslab.schemas.unions.open_members import Places, open_members
 
 
@@ -105,12 +104,5 @@ def open_slab(
         storage_options=storage_options,
         cache_shared=cache_shared,
     )
-    if id is not None and not slabs.manifest.id.startswith(id.lower()):
-        raise SlabChanged(
-            "this is another slab than the one that was asked for: its content has another `id`",
-            file=slabs.path,
-            expected=id,
-            found=slabs.manifest.id,
-            hint="Get the slab from its author again, or give the `id` of this one.",
-        )
+    check_pinned(id, slabs.manifest.id, slabs.path)
     return Slab(Storage(slabs, verify, quarantine), range(slabs.manifest.rows))

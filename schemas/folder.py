@@ -16,6 +16,7 @@ from fieldslab.schemas.errors import (
     FieldslabError,
     IncompleteSlab,
     NotASlab,
+    SlabChanged,
     SlabNotFound,
     SlabReplaced,
     Unreadable,
@@ -253,6 +254,24 @@ def check_content_id(content: object) -> None:
             expected="64 hexadecimal digits, or the first 16 or more of them",
             found=repr(content),
             hint="`fieldslab info SLAB` shows it.",
+        )
+
+
+def check_pinned(content: str | None, found: str, place: object) -> None:
+    """Compare the `id` of what was opened with the one that was asked for, or its beginning.
+
+    Raises UsageError for what is no `id`, and SlabChanged for that of another slab.
+    """
+    if content is None:
+        return
+    check_content_id(content)
+    if not found.startswith(content.lower()):
+        raise SlabChanged(
+            "this is another slab than the one that was asked for: its content has another `id`",
+            file=place,
+            expected=content,
+            found=found,
+            hint="Get the slab from its author again, or give the `id` of this one.",
         )
 
 

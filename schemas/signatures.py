@@ -9,6 +9,7 @@ import binascii
 import hashlib
 import os
 import time
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -18,14 +19,19 @@ from fieldslab.schemas.errors import (
     DamagedArray,
     DamagedManifest,
     MissingLibrary,
+    ObjectNotFound,
     OutputDenied,
     OutputError,
     OutputExists,
+    SlabReplaced,
     UsageError,
 )
 from fieldslab.schemas.files import read_bytes
 from fieldslab.schemas.folder import SlabFiles
-from fieldslab.schemas.manifest import MANIFEST, MAX_BYTES, SIGNATURE
+from fieldslab.schemas.manifest import MANIFEST, MAX_BYTES, SIGNATURE, decode_manifest
+from fieldslab.schemas.stores.slab_objects import is_remote
+from fieldslab.schemas.stores.store import open_store
+from fieldslab.schemas.urls import restore_url
 
 _KEY, _HASHED = b"Ed", b"ED"
 """Algorithms as minisign names them: keys, and signatures of BLAKE2b digests."""
@@ -33,6 +39,15 @@ _CHECKSUM, _NO_KDF = b"B2", bytes(2)
 _NUMBER, _SEED, _PUBLIC, _SIGNED = 8, 32, 32, 64
 _MOST_BYTES = 4096
 _UNTRUSTED, _TRUSTED = "untrusted comment: ", "trusted comment: "
+
+
+class Signature(NamedTuple):
+    """A signature: the number of its key, what it is of the manifest, a comment, and of both."""
+
+    number: bytes
+    signature: bytes
+    comment: str
+    both: bytes
 
 
 class PublicKey(NamedTuple):
@@ -109,27 +124,29 @@ def sign_slab(files: SlabFiles, key: Path) -> PublicKey:
     return PublicKey(number, secret[_SEED:])
 
 
-def check_signature(files: SlabFiles, public_key: Path) -> str:
-    """Check the signature of an open slab; return its trusted comment.
+def load_public_key(
+    place: str | Path, storage_options: Mapping[str, Any] | None = None
+) -> PublicKey:
+    """Load the public key in a file, or at a URL.
 
-    Raises
-    ------
-    BadSignature
-        There is none, or it is of another key, of another manifest, or damaged.
-    UsageError, MissingLibrary
-        The file is no public key; the library is missing.
+    Raises UsageError where it is none, MissingLibrary, and what stores raise.
     """
-    ed25519 = _import_ed25519()
-    content = _read_key(public_key, 42, "a public key")
-    key = PublicKey(content[2:10], content[10:])
-    path = files.path / SIGNATURE
+    _import_ed25519()
+    content = _read_key(place, 42, "a public key", storage_options)
+    return PublicKey(content[2:10], content[10:])
+
+
+def read_signature(files: SlabFiles) -> bytes | None:
+    """Read the signature of an open slab, whatever it is; None where there is none."""
     with files.open_folder() as folder:
-        if SIGNATURE not in folder.list_names():
-            raise BadSignature(
-                "the slab is not signed", file=path, hint="`fieldslab sign` signs a slab."
-            )
+        if folder.find_size(SIGNATURE) is None:
+            return None
         with folder.open_file(SIGNATURE, DamagedArray) as (fd, size):
-            text = bytes(read_bytes(fd, min(size, _MOST_BYTES), 0, path))
+            return bytes(read_bytes(fd, min(size, _MOST_BYTES), 0, files.path / SIGNATURE))
+
+
+def parse_signature(text: bytes, path: Path) -> Signature:
+    """Parse a signature of minisign. Raises BadSignature for what is none."""
     try:
         _, first, comment, second, *_ = text.decode().splitlines()
         signed, both = (base64.b64decode(line, validate=True) for line in (first, second))
@@ -138,37 +155,76 @@ def check_signature(files: SlabFiles, public_key: Path) -> str:
     number, signature = signed[2:10], signed[10:]
     if signed[:2] != _HASHED or len(signature) != _SIGNED or not comment.startswith(_TRUSTED):
         raise _make_bad_error(path, "the signature is of an unknown kind", expected="minisign")
-    if number != key.number:
-        found = PublicKey(number, b"").name
+    return Signature(number, signature, comment.removeprefix(_TRUSTED), both)
+
+
+def check_signature(files: SlabFiles, key: PublicKey) -> str:
+    """Check the signature of an open slab; return its trusted comment.
+
+    What was signed is then the manifest that the slab was opened with.
+
+    Raises
+    ------
+    BadSignature
+        There is none, or it is of another key, of another manifest, or damaged.
+    SlabReplaced
+        Another manifest is there by now.
+    MissingLibrary
+        The library is missing.
+    """
+    ed25519 = _import_ed25519()
+    path = files.path / SIGNATURE
+    text = read_signature(files)
+    if text is None:
+        raise BadSignature(
+            "the slab is not signed", file=path, hint="`fieldslab sign` signs a slab."
+        )
+    parsed = parse_signature(text, path)
+    if parsed.number != key.number:
         raise _make_bad_error(
-            path, "it was signed with another key", expected=key.name, found=found
+            path,
+            "it was signed with another key",
+            expected=key.name,
+            found=PublicKey(parsed.number, b"").name,
         )
     from cryptography.exceptions import InvalidSignature
 
-    trusted = comment.removeprefix(_TRUSTED)
     try:
         public = ed25519.Ed25519PublicKey.from_public_bytes(key.key)
-        public.verify(signature, _digest_manifest(files))
-        public.verify(both, signature + trusted.encode())
+        public.verify(parsed.signature, _digest_manifest(files))
+        public.verify(parsed.both, parsed.signature + parsed.comment.encode())
     except InvalidSignature:
         problem = "the signature does not fit: the manifest is not the one that was signed"
         raise _make_bad_error(path, problem) from None
-    return trusted
+    return parsed.comment
+
+
+def read_manifest_bytes(files: SlabFiles) -> bytes:
+    """Read the manifest of a slab as it stands there. Raises SlabReplaced for that of another."""
+    path = files.path / MANIFEST
+    with files.open_folder() as folder, folder.open_file(MANIFEST, DamagedManifest) as (fd, size):
+        data = bytes(read_bytes(fd, min(size, MAX_BYTES + 1), 0, path))
+    if decode_manifest(data, path).id != files.manifest.id:
+        raise SlabReplaced("was replaced while it was read", file=files.path, hint="Try again.")
+    return data
 
 
 def _digest_manifest(files: SlabFiles) -> bytes:
-    path = files.path / MANIFEST
-    with files.open_folder() as folder, folder.open_file(MANIFEST, DamagedManifest) as (fd, size):
-        content = read_bytes(fd, min(size, MAX_BYTES), 0, path)
-    return hashlib.blake2b(content).digest()
+    return hashlib.blake2b(read_manifest_bytes(files)).digest()
 
 
-def _read_key(path: Path, size: int, what: str) -> bytes:
+def _read_key(
+    path: str | Path, size: int, what: str, storage_options: Mapping[str, Any] | None = None
+) -> bytes:
     """Read a file of minisign: a comment, and a line of base64 with so many bytes."""
     try:
-        lines = path.read_bytes()[:_MOST_BYTES].decode().splitlines()
-        content = base64.b64decode(lines[1], validate=True)
-    except FileNotFoundError as error:
+        if is_remote(path):
+            folder, _, name = restore_url(path).rpartition("/")
+            data = bytes(open_store(folder, storage_options).read_small(name, _MOST_BYTES) or b"")
+        else:
+            data = Path(path).read_bytes()[:_MOST_BYTES]
+        content = base64.b64decode(data.decode().splitlines()[1], validate=True)
+    except (FileNotFoundError, ObjectNotFound) as error:
         hint = "`fieldslab sign` makes keys, too, as its help says."
         raise UsageError("there is no key here", file=path, hint=hint) from error
     except OSError as error:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from fieldslab.packer.commands.params import Option, command
-from fieldslab.packer.commands.shared import FOLLOW_LINKS, OPENING, ROWS_FILE, SLABS
+from fieldslab.packer.commands.shared import FOLLOW_LINKS, ID, OPENING, ROWS_FILE, SLABS
 from fieldslab.packer.commands.terminal import get_terminal_width, print_json, print_lines
 from fieldslab.schemas.errors import OutputError, UsageError
 
@@ -66,6 +66,7 @@ Examples:
         type=click.Path(readable=False, path_type=Path),
     ),
     ROWS_FILE,
+    ID,
     FOLLOW_LINKS,
     *OPENING,
     examples=EXAMPLES,
@@ -78,6 +79,7 @@ def bench(
     seed: int,
     json_file: Path | None,
     report: Path | None,
+    content: str | None,
     **opening: Any,
 ) -> None:
     """Measure how fast a slab is read on this machine.
@@ -101,7 +103,7 @@ def bench(
     wanted = seconds or (QUICK_SECONDS if quick else SECONDS)
     names = [name.strip() for item in fields for name in item.split(",")] or None
     with _steps() as tell:
-        results = measure(slab, names, seconds=wanted, seed=seed, tell=tell, **opening)
+        results = measure(slab, names, seconds=wanted, seed=seed, tell=tell, id=content, **opening)
     results.advice = advise(results)
     if printed:
         print_json(results.as_dict())

@@ -29,7 +29,7 @@ from fieldslab.schemas.errors import (
     UsageError,
 )
 from fieldslab.schemas.fields import Field
-from fieldslab.schemas.folder import SlabFiles
+from fieldslab.schemas.folder import SlabFiles, check_pinned
 from fieldslab.schemas.layout import ArrayFile
 from fieldslab.schemas.manifest import MANIFEST, SIGNATURE, Manifest
 from fieldslab.schemas.optiontext import mark_option
@@ -55,6 +55,7 @@ def verify(
     tell: Callable[[Problem], None] | None = None,
     follow_links: bool = False,
     storage_options: Mapping[str, Any] | None = None,
+    id: str | None = None,
 ) -> Report:
     """Check a slab: every file, every header and, by default, every byte.
 
@@ -88,6 +89,8 @@ def verify(
         Follow links in the slab, wherever they lead; the slab's own path may be one in any case.
     storage_options
         For URLs of the slab and of `against`: see `fieldslab.schemas.stores.store.open_store`.
+    id
+        The `id` that the slab must have, or its first 16 digits or more.
 
     Returns
     -------
@@ -99,6 +102,8 @@ def verify(
         There is no slab to check, or there are links in it.
     SlabReplaced
         The slab was removed while it was checked.
+    SlabChanged
+        It has another `id` than the one that was asked for.
     UsageError, UnknownField
         The call contradicts itself or names a field that is not there.
     RemoteUnreadable, AccessDenied, MissingLibrary
@@ -129,6 +134,7 @@ def verify(
         report.seconds = time.monotonic() - started
         return report
     with files:
+        check_pinned(id, files.manifest.id, files.path)
         chosen = {field.name for field in choose_fields(files.manifest, fields)}
         report.rows, report.fields = files.manifest.rows, len(chosen)
         try:

@@ -9,6 +9,7 @@ import click
 from fieldslab.packer.commands.params import MESSAGES, Option, command
 from fieldslab.packer.commands.shared import (
     FOLLOW_LINKS,
+    ID,
     JSON,
     MISSING,
     PROGRESS,
@@ -37,6 +38,7 @@ Examples:
     Option("--fields", "Options", "Only these fields: names or patterns.", "a,b", multiple=True),
     ROWS_FILE,
     Option("--force", "Options", "Replace the file if it exists."),
+    ID,
     MISSING,
     FOLLOW_LINKS,
     STORAGE_OPTION,
@@ -51,6 +53,7 @@ def export(
     fields: Sequence[str],
     rows_file: Path | None,
     force: bool,
+    content: str | None,
     missing: str | None,
     follow_links: bool,
     storage_options: dict[str, Any] | None,
@@ -72,7 +75,11 @@ def export(
     from fieldslab.packer.unions.source_slabs import find_slabs
 
     slabs = find_slabs(
-        slab, missing=missing, follow_links=follow_links, storage_options=storage_options
+        slab,
+        missing=missing,
+        follow_links=follow_links,
+        storage_options=storage_options,
+        id=content,
     )
     hidden = progress == "none" or quiet or as_json
     with slabs.open() as members:

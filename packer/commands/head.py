@@ -12,6 +12,7 @@ import click
 from fieldslab.packer.commands.params import MESSAGES, Option, command
 from fieldslab.packer.commands.shared import (
     FOLLOW_LINKS,
+    ID,
     MISSING,
     ROWS_FILE,
     SLABS,
@@ -65,6 +66,7 @@ Examples:
         type=click.IntRange(min=1),
     ),
     ROWS_FILE,
+    ID,
     MISSING,
     FOLLOW_LINKS,
     STORAGE_OPTION,
@@ -79,6 +81,7 @@ def head(
     images: Path | None,
     size: int | None,
     rows_file: Path | None,
+    content: str | None,
     missing: str | None,
     follow_links: bool,
     storage_options: dict[str, Any] | None,
@@ -101,7 +104,11 @@ def head(
     if size is not None and images is None:
         raise UsageError("--size needs --images")
     slabs = find_slabs(
-        slab, missing=missing, follow_links=follow_links, storage_options=storage_options
+        slab,
+        missing=missing,
+        follow_links=follow_links,
+        storage_options=storage_options,
+        id=content,
     )
     with slabs.open() as members:
         stored = StoredSlab(members)

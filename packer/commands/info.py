@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from fieldslab.packer.commands.params import PATH, Argument, Option, command
-from fieldslab.packer.commands.shared import FOLLOW_LINKS, JSON, SLABS_HELP, STORAGE_OPTION
+from fieldslab.packer.commands.shared import FOLLOW_LINKS, ID, JSON, SLABS_HELP, STORAGE_OPTION
 from fieldslab.packer.commands.terminal import (
     get_terminal_width,
     print_json,
@@ -33,6 +33,7 @@ Examples:
         required=False,
     ),
     Option("--decoders", "Options", "Show the image decoders on this machine instead."),
+    ID,
     FOLLOW_LINKS,
     STORAGE_OPTION,
     JSON,
@@ -41,6 +42,7 @@ Examples:
 def info(
     slab: str | None,
     decoders: bool,
+    content: str | None,
     follow_links: bool,
     storage_options: dict[str, Any] | None,
     as_json: bool,
@@ -52,17 +54,19 @@ def info(
     if slab is None:
         raise UsageError("missing argument 'SLAB'", hint="fieldslab info --help lists the options.")
     from fieldslab.packer.commands import slabs
+    from fieldslab.schemas.folder import check_pinned
     from fieldslab.schemas.stores.slab_objects import open_slab_anywhere
     from fieldslab.schemas.unions.open_members import names_many
 
     if names_many(slab):
         from fieldslab.packer.commands.union import show_union
 
-        show_union(slab, storage_options, as_json)
+        show_union(slab, storage_options, as_json, content)
         return
     with open_slab_anywhere(
         slab, follow_links=follow_links, storage_options=storage_options
     ) as files:
+        check_pinned(content, files.manifest.id, files.path)
         if as_json:
             print_json(slabs.info_to_json(files))
             return

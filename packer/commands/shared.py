@@ -38,6 +38,13 @@ ROWS_FILE = Option(
     "FILE",
     type=click.Path(readable=False, path_type=Path),
 )
+ID = Option(
+    "--id content",
+    "Options",
+    "The id that the slab must have, as `fieldslab info` shows it: all of it, or the first 16 "
+    "digits or more. Another slab is refused.",
+    "ID",
+)
 STORES = "Buckets, web servers and their cache"
 JSON = Option("--json as_json", MESSAGES, "Print results and errors as JSON.")
 PROGRESS = Option(

@@ -84,8 +84,13 @@ def union(
         print_lines(_format_summary(listed))
 
 
-def show_union(place: str, storage_options: dict[str, Any] | None, as_json: bool) -> None:
-    """Show what the slabs of a union file or pattern are together: rows, fields, their types."""
+def show_union(
+    place: str, storage_options: dict[str, Any] | None, as_json: bool, content: str | None = None
+) -> None:
+    """Show what the slabs of a union file or pattern are together: rows, fields, their types.
+
+    Raises SlabChanged where all of them do not have the `id` that is asked for.
+    """
     from fieldslab.packer.commands.fieldtext import field_to_json, format_type
     from fieldslab.packer.commands.text_format import escape_controls, format_count, format_table
     from fieldslab.packer.unions import union_changes
@@ -93,7 +98,8 @@ def show_union(place: str, storage_options: dict[str, Any] | None, as_json: bool
     from fieldslab.schemas.unions.unionfile import UnionFile, UnionMember, is_union_file
 
     is_file = is_union_file(place)
-    with find_slabs(place, missing="null", storage_options=storage_options).open() as members:
+    slabs = find_slabs(place, missing="null", storage_options=storage_options, id=content)
+    with slabs.open() as members:
         manifest = members.manifest
         listed = UnionFile(
             members=tuple(
@@ -108,8 +114,8 @@ def show_union(place: str, storage_options: dict[str, Any] | None, as_json: bool
         print_json({"path": place} | _to_json(listed) | {"rows": manifest.rows, "fields": fields})
         return
     lines = [(field.name, field.kind, format_type(field)) for field in manifest.fields]
-    slabs = format_count(len(listed.members), "slab")
-    print(f"{escape_controls(place)}: {format_count(manifest.rows, 'row')} in {slabs}")
+    count = format_count(len(listed.members), "slab")
+    print(f"{escape_controls(place)}: {format_count(manifest.rows, 'row')} in {count}")
     generation = f", generation {listed.generation}" if is_file else ""
     print(f"id {manifest.id}{generation}\n")
     print_lines(format_table(("field", "kind", "type"), lines, None))

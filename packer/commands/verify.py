@@ -1,7 +1,6 @@
 """`fieldslab verify`."""
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import click
@@ -9,6 +8,7 @@ import click
 from fieldslab.packer.commands.params import MESSAGES, PATH, Option, command
 from fieldslab.packer.commands.shared import (
     FOLLOW_LINKS,
+    ID,
     JSON,
     PROGRESS,
     SLAB_LIST,
@@ -66,10 +66,12 @@ Examples:
     Option(
         "--public-key",
         CHECKS,
-        "First check that each slab was signed with this key of `fieldslab sign` or minisign.",
+        "First check that each slab was signed with this key of `fieldslab sign` or minisign: a "
+        "file or URL. Of a union file, all slabs.",
         "FILE",
         type=PATH,
     ),
+    ID,
     Option("--fields", CHECKS, "Check only these fields: names or patterns.", "a,b", multiple=True),
     Option("--rate", SCRUB, "Read at most so many bytes per second.", "SIZE"),
     Option(
@@ -114,6 +116,7 @@ def verify(
     from_: str | None,
     tokenizers: Sequence[str],
     public_key: str | None,
+    content: str | None,
     fields: Sequence[str],
     rate: str | None,
     max_load: float | None,
@@ -138,13 +141,18 @@ def verify(
     "problem". Ctrl-C or SIGTERM ends a scrub with exit code 130; the state then names the next
     block.
     """
-    from fieldslab.packer.unions.union_changes import expand_places
-    from fieldslab.schemas.folder import open_slab_files
-    from fieldslab.schemas.signatures import check_signature
+    from fieldslab.packer.unions.union_changes import expand_pinned_places
+    from fieldslab.schemas.folder import check_pinned
+    from fieldslab.schemas.signatures import check_signature, load_public_key
+    from fieldslab.schemas.stores.slab_objects import is_remote, open_slab_anywhere
 
-    slabs = expand_places(slabs, storage_options)
-    if public_key is not None and (repeat or rate or max_load or resume or metrics):
-        raise UsageError("--public-key does not go with options of a scrub: verify once with it")
+    places = expand_pinned_places(slabs, content, storage_options)
+    slabs = [place for place, _ in places]
+    trusts = public_key is not None or content is not None
+    if trusts and (repeat or rate or max_load or resume or metrics):
+        problem = "--public-key and --id do not go with options of a scrub: verify once with them"
+        raise UsageError(problem)
+    key = None if public_key is None else load_public_key(public_key, storage_options)
     if repeat or any(given is not None for given in (rate, max_load, resume, metrics)):
         from fieldslab.packer.commands.scrubbing import scrub_slabs
 
@@ -174,11 +182,17 @@ def verify(
             hint="Verify each of them against its own source.",
         )
     code, hidden = 0, progress == "none" or quiet or as_json
-    for slab in slabs:
+    for slab, pinned in places:
         try:
-            if public_key is not None:
-                with open_slab_files(slab, follow_links=follow_links) as files:
-                    check_signature(files, Path(public_key))
+            if key is not None:
+                with open_slab_anywhere(
+                    slab,
+                    follow_links=follow_links,
+                    storage_options=storage_options if is_remote(slab) else None,
+                ) as files:
+                    check_pinned(pinned, files.manifest.id, files.path)
+                    check_signature(files, key)
+                    pinned = files.manifest.id
             checked = verify_with_bar(
                 slab,
                 hidden=hidden,
@@ -192,6 +206,7 @@ def verify(
                 max_errors=max_errors,
                 follow_links=follow_links,
                 storage_options=storage_options,
+                id=pinned,
             )
         except (NotASlab, BadSignature) as error:
             if as_json:

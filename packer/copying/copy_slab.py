@@ -18,6 +18,7 @@ from fieldslab.packer.copying.destinations import (
     DirectoryDestination,
     StoreDestination,
 )
+from fieldslab.packer.copying.signature_copy import add_signature, find_copied_signature
 from fieldslab.packer.copying.verified_reading import VerifiedReader
 from fieldslab.packer.slabsize import count_bytes
 from fieldslab.packer.unions.source_slabs import refuse_union
@@ -25,17 +26,10 @@ from fieldslab.packer.write.output import was_cleanup_interrupted
 from fieldslab.schemas import layout
 from fieldslab.schemas.access import ArrayReader, Folder, iterate_folders
 from fieldslab.schemas.arrays import HEADER
-from fieldslab.schemas.errors import (
-    DamagedManifest,
-    FieldslabError,
-    OutputExists,
-    SlabReplaced,
-    UsageError,
-)
-from fieldslab.schemas.files import read_bytes
-from fieldslab.schemas.folder import SlabFiles, check_slab_path
-from fieldslab.schemas.manifest import MANIFEST, decode_manifest
+from fieldslab.schemas.errors import FieldslabError, OutputExists, UsageError
+from fieldslab.schemas.folder import SlabFiles, check_pinned, check_slab_path
 from fieldslab.schemas.optiontext import mark_option
+from fieldslab.schemas.signatures import read_manifest_bytes
 from fieldslab.schemas.stores.slab_objects import (
     find_slab_path,
     is_remote,
@@ -63,6 +57,8 @@ class CopyResult:
         Bytes that were copied now; the others were there already.
     seconds
         How long it took.
+    signed
+        Whether the source has a signature, which was copied, too.
     """
 
     source: str
@@ -71,6 +67,7 @@ class CopyResult:
     bytes: int
     copied_bytes: int
     seconds: float
+    signed: bool
 
     def as_dict(self) -> dict[str, Any]:
         """Return the result as JSON-ready values."""
@@ -85,9 +82,12 @@ def copy_slab(
     follow_links: bool = False,
     source_options: Mapping[str, Any] | None = None,
     destination_options: Mapping[str, Any] | None = None,
+    id: str | None = None,
     progress: VerifyProgress | None = None,
 ) -> CopyResult:
     """Copy a slab. Every block is compared with its digest on the way; the manifest comes last.
+
+    A signature is copied, too, and not checked: `fieldslab verify --public-key` does that.
 
     A copy that was cut off goes on from what is there when it is started again. It never looks
     like a slab before it is whole. A copy that is there already is not copied again.
@@ -102,11 +102,15 @@ def copy_slab(
         Follow links in the source, as in the caches of Hugging Face and DVC. The copy has none.
     source_options, destination_options
         `storage_options` for URLs: see `fieldslab.schemas.stores.store.open_store`.
+    id
+        The `id` that the slab must have, or its first 16 digits or more.
     progress
         Called with the rows and bytes that were copied since the last call.
 
     Raises
     ------
+    SlabChanged
+        The source has another `id` than the one that was asked for.
     NotASlab, IncompleteSlab, DamagedManifest, DamagedArray, Unreadable, SlabReplaced
         The source is no slab, is damaged, or cannot be read.
     RemoteUnreadable, AccessDenied, MissingLibrary
@@ -132,9 +136,13 @@ def copy_slab(
         files = stack.enter_context(
             open_slab_anywhere(source, follow_links=follow_links, storage_options=source_options)
         )
+        check_pinned(id, files.manifest.id, files.path)
         total = count_bytes(files)
         counter = CopyCounter(progress)
+        signature = find_copied_signature(files)
         if not remote and _is_there(files, check_slab_path(destination)):
+            if signature is not None:
+                add_signature(check_slab_path(destination), files, signature)
             _remove_leftovers(files, check_slab_path(destination))
         else:
             place: Destination
@@ -147,7 +155,7 @@ def copy_slab(
                 place = DirectoryDestination(path, files.manifest, total, force=force)
             stack.enter_context(place)
             copy_folders(files, place, counter)
-            place.publish(read_manifest_bytes(files))
+            place.publish(read_manifest_bytes(files), signature)
     return CopyResult(
         str(files.path),
         str(find_slab_path(destination)),
@@ -155,6 +163,7 @@ def copy_slab(
         total,
         counter.bytes,
         time.monotonic() - started,
+        signature is not None,
     )
 
 
@@ -271,13 +280,3 @@ def _remove_leftovers(files: SlabFiles, out: Path) -> None:
     if was_cleanup_interrupted(out):
         with suppress(OutputExists), DirectoryDestination(out, files.manifest, 0, force=False):
             pass
-
-
-def read_manifest_bytes(files: SlabFiles) -> bytes:
-    """Read the manifest of a slab as it stands there. Raises SlabReplaced for that of another."""
-    path = files.path / MANIFEST
-    with files.open_folder() as folder, folder.open_file(MANIFEST, DamagedManifest) as (fd, size):
-        data = bytes(read_bytes(fd, size, 0, path))
-    if decode_manifest(data, path).id != files.manifest.id:
-        raise SlabReplaced("was replaced while it was copied", file=files.path, hint="Try again.")
-    return data

@@ -7,6 +7,7 @@ from pathlib import Path
 from threading import Lock
 
 from fieldslab.packer.commands.text_format import format_size
+from fieldslab.packer.copying.signature_copy import warn_of_other_manifest
 from fieldslab.packer.outputs.ownership import (
     MARKER,
     check_writable,
@@ -23,7 +24,7 @@ from fieldslab.schemas import layout
 from fieldslab.schemas.access import Folder
 from fieldslab.schemas.errors import NoSpace, OutputError, OutputExists
 from fieldslab.schemas.files import OpenFolder
-from fieldslab.schemas.manifest import Manifest
+from fieldslab.schemas.manifest import MANIFEST, SIGNATURE, Manifest
 from fieldslab.schemas.optiontext import mark_option
 from fieldslab.schemas.stores.directory import DirectoryStore
 from fieldslab.schemas.stores.slab_objects import join_key
@@ -67,8 +68,8 @@ class Destination(ABC):
         """Note that all files of a folder are there."""
 
     @abstractmethod
-    def publish(self, manifest: bytes) -> None:
-        """Write the manifest, last of all: then there is a slab."""
+    def publish(self, manifest: bytes, signature: bytes | None = None) -> None:
+        """Write the manifest, last of all: then there is a slab. It may have a signature."""
 
 
 class DirectoryDestination(Destination):
@@ -160,9 +161,11 @@ class DirectoryDestination(Destination):
         )
         self._staging.accept_shard(record)
 
-    def publish(self, manifest: bytes) -> None:
+    def publish(self, manifest: bytes, signature: bytes | None = None) -> None:
         """Put the slab in its place."""
         if self._staging.completed is None:
+            if signature is not None:
+                DirectoryStore(self._staging.slab).write(SIGNATURE, signature)
             self._staging.publish(self._manifest, manifest)
 
     def _rename(self, folder: str) -> str:
@@ -236,7 +239,12 @@ class StoreDestination(Destination):
     def finish_folder(self, folder: Folder) -> None:
         """Do nothing: objects are where they belong."""
 
-    def publish(self, manifest: bytes) -> None:
+    def publish(self, manifest: bytes, signature: bytes | None = None) -> None:
         """Write the manifest unless it is there; the same slab from another copy is as good."""
         publish_manifest(self._store, manifest, self._id)
+        if signature is not None:
+            if bytes(self._store.read(MANIFEST)) == manifest:
+                self._store.write(SIGNATURE, signature)
+            else:
+                warn_of_other_manifest()
         self._store.delete(MARKER)

@@ -13,7 +13,6 @@ from fieldslab.packer.check.findings import Problem, VerifyProgress, make_proble
 from fieldslab.packer.check.foldercheck import find_unexpected_files
 from fieldslab.packer.check.threads import open_thread_pool
 from fieldslab.packer.check.verify import make_expected_names
-from fieldslab.packer.copying.copy_slab import read_manifest_bytes
 from fieldslab.packer.repairing.damage import scan_folder
 from fieldslab.packer.repairing.folder_repair import FolderRepair, Helpers
 from fieldslab.packer.repairing.report import RepairReport
@@ -37,6 +36,7 @@ from fieldslab.schemas.folder import (
 )
 from fieldslab.schemas.manifest import MANIFEST, Manifest
 from fieldslab.schemas.optiontext import mark_option
+from fieldslab.schemas.signatures import read_manifest_bytes
 from fieldslab.schemas.stores.directory import DirectoryStore
 from fieldslab.schemas.stores.slab_objects import open_slab_anywhere
 from fieldslab.schemas.write_errors import name_write_errors

@@ -13,6 +13,15 @@ ROWS = "Rows and fields"
 class RepackOptions(TypedDict, total=False):
     """Every option of `repack`, in the order of its signature."""
 
+    id: Annotated[
+        str | None,
+        Option(
+            ROWS,
+            "ID",
+            "The id that the slab to read must have, as `fieldslab info` shows it: all of it, or "
+            "the first 16 digits or more.",
+        ),
+    ]
     shuffle: Annotated[
         int | None,
         Option(

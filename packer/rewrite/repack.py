@@ -101,7 +101,7 @@ def prepare_repack(
 ) -> tuple[RepackPlan, SlabOutput]:
     """Decide what is written, and where. Raises what `repack` raises for wrong parameters."""
     options = values["storage_options"]
-    slabs = find_slabs(slab, missing=values["missing"], storage_options=options)
+    slabs = find_slabs(slab, missing=values["missing"], storage_options=options, id=values["id"])
     places = slabs.list_places()
     refuse_idle_options(options, places, out)
     if not any(map(is_remote, places)):

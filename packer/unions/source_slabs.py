@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from fieldslab.schemas.errors import UsageError
+from fieldslab.schemas.folder import check_content_id, check_pinned
 from fieldslab.schemas.stores.slab_objects import find_slab_path, is_remote, open_slab_anywhere
 from fieldslab.schemas.unions.members import Member, Members
 from fieldslab.schemas.unions.open_members import (
@@ -35,6 +36,8 @@ class SourceSlabs:
         See `Members`.
     follow_links, storage_options
         See `open_slab_anywhere`; the latter are for members at URLs.
+    id
+        The `id` that all of them together must have, or its beginning; None for any.
     """
 
     listed: tuple[Listed, ...]
@@ -43,17 +46,20 @@ class SourceSlabs:
     missing: str | None = None
     follow_links: bool = False
     storage_options: Mapping[str, Any] | None = None
+    id: str | None = None
 
     @contextmanager
     def open(self) -> Iterator[Members]:
         """Open all of them for a `with` block, and join their fields.
 
         Raises what `open_slab_anywhere` raises, SlabChanged for one that is not what a union file
-        lists, UsageError if they do not fit together.
+        lists, or what `id` names, UsageError if they do not fit together.
         """
         with self.open_each() as opened:
             path = self.path if self.is_union else None
-            yield Members(opened, is_union=self.is_union, missing=self.missing, path=path)
+            members = Members(opened, is_union=self.is_union, missing=self.missing, path=path)
+            check_pinned(self.id, members.manifest.id, members.path)
+            yield members
 
     @contextmanager
     def open_each(self) -> Iterator[list[Member]]:
@@ -85,6 +91,7 @@ def find_slabs(
     missing: str | None = None,
     follow_links: bool = False,
     storage_options: Mapping[str, Any] | None = None,
+    id: str | None = None,
 ) -> SourceSlabs:
     """Find the slabs that places name, as `open_slab` does: directories, URLs, patterns, unions.
 
@@ -92,12 +99,14 @@ def find_slabs(
     union file raises.
     """
     check_missing(missing)
+    if id is not None:
+        check_content_id(id)
     listing = list_slabs(places, storage_options)
     first = find_slab_path(os.fspath(listing.slabs[0].place))
     others = len(listing.slabs) - 1
     path = listing.path or (Path(f"{first} and {others:,} more") if others else first)
     return SourceSlabs(
-        listing.slabs, path, listing.is_union, missing, follow_links, storage_options
+        listing.slabs, path, listing.is_union, missing, follow_links, storage_options, id
     )
 
 

@@ -8,8 +8,10 @@ import msgspec
 
 from fieldslab.packer.unions.source_slabs import SourceSlabs, find_slabs
 from fieldslab.schemas.errors import ObjectNotFound, OutputChanged, OutputExists, UsageError
+from fieldslab.schemas.folder import check_pinned
 from fieldslab.schemas.optiontext import mark_option
 from fieldslab.schemas.stores.slab_objects import is_remote, open_slab_anywhere
+from fieldslab.schemas.unions.members import compute_union_id
 from fieldslab.schemas.unions.open_members import Listed, Places, list_slabs
 from fieldslab.schemas.unions.unionfile import (
     UnionFile,
@@ -123,13 +125,32 @@ def expand_places(places: Sequence[Places], storage_options: Options = None) -> 
 
     Raises SlabChanged where one is not what its union file lists, and what opening slabs raises.
     """
-    expanded: list[Any] = []
+    return [place for place, _ in expand_pinned_places(places, None, storage_options)]
+
+
+def expand_pinned_places(
+    places: Sequence[Places], id: str | None, storage_options: Options = None
+) -> list[tuple[Any, str | None]]:
+    """Do what `expand_places` does, and return the `id` with each slab, where that is known.
+
+    With `id`, there is one place, which must have it. Raises UsageError for more, and SlabChanged.
+    """
+    if id is not None and len(places) != 1:
+        raise UsageError(
+            f"{mark_option('id')} is that of one slab, or of one union",
+            found=f"{len(places)} slabs",
+            hint="Give them one at a time.",
+        )
+    expanded: list[tuple[Any, str | None]] = []
     for place in places:
-        slabs = find_slabs(place, storage_options=storage_options)
-        if slabs.is_union:
-            with slabs.open_each():
-                pass
-        expanded += [slab.place for slab in slabs.listed]
+        slabs = find_slabs(place, storage_options=storage_options, id=id)
+        if not slabs.is_union:
+            expanded.append((place, id))
+            continue
+        with slabs.open_each() as members:
+            ids = [member.files.manifest.id for member in members]
+        check_pinned(id, compute_union_id(ids), slabs.path)
+        expanded += zip([slab.place for slab in slabs.listed], ids, strict=True)
     return expanded
 
 

@@ -19,11 +19,13 @@ from fieldslab.schemas.folder import (
     is_slab,
     load_manifest,
 )
-from fieldslab.schemas.manifest import MANIFEST
+from fieldslab.schemas.manifest import MANIFEST, SIGNATURE
 from fieldslab.schemas.optiontext import mark_option
 from fieldslab.schemas.write_errors import name_write_errors
 
-_OUR_NAMES = re.compile(rf"{re.escape(MANIFEST)}|{layout.TABLES}|shard-[0-9]{{5,}}")
+_OUR_NAMES = re.compile(
+    rf"{re.escape(MANIFEST)}|{re.escape(SIGNATURE)}|{layout.TABLES}|shard-[0-9]{{5,}}"
+)
 _LITTER = (".DS_Store", "Thumbs.db", "desktop.ini")
 """Files that file managers leave everywhere; they may be deleted."""
 

@@ -2,20 +2,29 @@
 
 import base64
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from tests.naming import case
+from tests.servers.s3 import Bucket
+from tests.servers.web import WebServer
 from tests.slabs import flip, write_slab
 
-from fieldslab.packer import verify
+from fieldslab.packer import FieldslabWarning, copy_slab, pack, verify
 from fieldslab.reader import open_slab
-from fieldslab.schemas.errors import BadSignature, OutputError, SlabChanged, UsageError
+from fieldslab.schemas.errors import (
+    BadSignature,
+    OutputError,
+    SlabChanged,
+    UsageError,
+)
 from fieldslab.schemas.folder import load_manifest, open_slab_files
 from fieldslab.schemas.manifest import MANIFEST, SIGNATURE
-from fieldslab.schemas.signatures import check_signature, create_key, sign_slab
+from fieldslab.schemas.signatures import check_signature, create_key, load_public_key, sign_slab
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "v1" / "enum.slab"
 # Made by minisign 0.11: a key without a password, and its signature of the manifest of GOLDEN.
@@ -51,7 +60,7 @@ def test_signatures_of_minisign(tmp_path: Path, cli: Any) -> None:
     public.write_text(PUBLIC)
     secret.write_text(SECRET)
     with open_slab_files(path) as files:
-        assert "file:manifest.json" in check_signature(files, public)
+        assert "file:manifest.json" in check_signature(files, load_public_key(public))
     (path / SIGNATURE).unlink()
     assert cli("sign", path, "--key", secret).code == 0
     assert cli("verify", path, "--public-key", public).code == 0
@@ -103,22 +112,22 @@ def test_what_was_not_signed_is_refused(slab: Path, cli: Any) -> None:
     (slab / SIGNATURE).write_text(SIGNED)
     with open_slab_files(slab) as files:
         with pytest.raises(BadSignature, match="not the one that was signed"):
-            check_signature(files, public)
+            check_signature(files, load_public_key(public))
         own = slab.with_name("own.key")
         assert cli("sign", slab, "--new-key", own).code == 0
         with pytest.raises(BadSignature, match="signed with another key"):
-            check_signature(files, public)
+            check_signature(files, load_public_key(public))
         good = (slab / SIGNATURE).read_text()
         for number, line in enumerate(good.splitlines()[1:], 1):
             lines = good.splitlines()
             lines[number] = line[:-6] + ("B" if line[-6] == "A" else "A") + line[-5:]
             (slab / SIGNATURE).write_text("\n".join(lines))
             with case(number), pytest.raises(BadSignature):
-                check_signature(files, own.with_suffix(".pub"))
+                check_signature(files, load_public_key(own.with_suffix(".pub")))
         for text in ("", "\n" * 9, good[:60], "\xff" * 300):
             (slab / SIGNATURE).write_text(text)
             with case(text), pytest.raises(BadSignature):
-                check_signature(files, own.with_suffix(".pub"))
+                check_signature(files, load_public_key(own.with_suffix(".pub")))
     (slab / SIGNATURE).write_text(good)
     flip(slab / MANIFEST, -4096 + 30)
     assert cli("verify", slab, "--public-key", own.with_suffix(".pub")).code != 0
@@ -164,3 +173,90 @@ def test_a_slab_is_opened_by_its_id(slab: Path, tmp_path: Path) -> None:
     assert len(open_slab([slab, slab], id=both[:20])) == 20
     mirrored = open_slab(slab, id=content, cache_dir=tmp_path / "cache")
     assert len(mirrored) == 10
+
+
+def test_commands_pin_content_by_its_id(slab: Path, tmp_path: Path, cli: Any) -> None:
+    """`--id` takes the slab that has it, or the union, and refuses any other with both ids."""
+    other = write_slab(tmp_path / "other.slab", {"x": np.arange(11)})
+    union = tmp_path / "both.slabs"
+    assert cli("union", union, "add", slab, other).code == 0
+    ids = {slab: load_manifest(slab).id, union: open_slab([slab, other]).manifest.id}
+    calls: list[tuple[Any, ...]] = [
+        (command, place) for command in ("verify", "info", "head") for place in (slab, union)
+    ]
+    calls += [
+        ("copy", slab, tmp_path / "copy.slab"),
+        ("export", slab, "-o", tmp_path / "x.parquet"),
+        ("repack", union, tmp_path / "repacked.slab"),
+    ]
+    for command, place, *rest in calls:
+        with case(command, place.name):
+            for text in ("0" * 64, "ab", "x" * 64):
+                refused = cli(command, place, *rest, "--id", text)
+                assert refused.code in (2, 3), refused
+                assert (ids[place] in refused.err + refused.out) == (text[0] == "0")
+                assert not rest or not rest[-1].exists()
+            done = cli(command, place, *rest, "--id", ids[place][:20])
+            assert done.code == 0, done
+    assert cli("verify", slab, other, "--id", ids[slab]).code == 2
+    assert "--id" in cli("verify", slab, "--id", ids[slab], "--rate", "1M").err
+
+
+def test_copies_keep_their_signature(
+    slab: Path, tmp_path: Path, cli: Any, bucket: Bucket, serve: Callable[..., WebServer]
+) -> None:
+    """A signature goes along, also to and from URLs, and to a copy that is there without one."""
+    early = tmp_path / "early.slab"
+    assert "signature" not in cli("copy", slab, early).out
+    assert cli("sign", slab, "--new-key", tmp_path / "lab.key").code == 0
+    signed = (slab / SIGNATURE).read_bytes()
+    key = tmp_path / "lab.pub"
+    server = serve(tmp_path)
+    assert "with its signature" in cli("copy", slab, early).out
+    options = [f"--storage-option={name}={value}" for name, value in bucket.options.items()]
+    url = f"{bucket.url}/a.slab"
+    for source, place in (
+        (slab, tmp_path / "local.slab"),
+        (f"{server.url}/x.slab", tmp_path / "web.slab"),
+        (slab, url),
+        (url, tmp_path / "back.slab"),
+    ):
+        with case(source, place):
+            stored = options if url in (source, place) else []
+            done = cli("copy", source, place, *stored)
+            assert "with its signature" in done.out, done
+            assert (
+                cli("verify", place, "--public-key", key, *stored[: 9 * (place == url)]).code == 0
+            )
+    for name in ("early", "local", "web", "back"):
+        assert (tmp_path / f"{name}.slab" / SIGNATURE).read_bytes() == signed
+    (slab / SIGNATURE).write_text("no signature")
+    with pytest.warns(FieldslabWarning, match="the signature is not copied"):
+        assert not copy_slab(slab, tmp_path / "unsigned.slab").signed
+    assert not (tmp_path / "unsigned.slab" / SIGNATURE).exists()
+
+
+def test_keys_at_urls_and_unions(
+    slab: Path, tmp_path: Path, cli: Any, serve: Callable[..., WebServer]
+) -> None:
+    """A public key may lie at a URL; of a union every slab must be signed with it."""
+    other = write_slab(tmp_path / "other.slab", {"x": np.arange(11)})
+    union = tmp_path / "both.slabs"
+    assert cli("union", union, "add", slab, other).code == 0
+    key = tmp_path / "lab.key"
+    assert cli("sign", slab, "--new-key", key).code == 0
+    server = serve(tmp_path)
+    place, public = f"{server.url}/x.slab", f"{server.url}/lab.pub"
+    assert cli("verify", place, "--public-key", public).code == 0
+    for wrong, words in (("no.pub", "no key here"), ("x.slab/manifest.json", "not a public key")):
+        refused = cli("verify", place, "--public-key", f"{server.url}/{wrong}")
+        assert (refused.code, words in refused.err) == (2, True), refused
+    refused = cli("verify", union, "--public-key", public)
+    assert (refused.code, refused.out.count("not signed")) == (1, 1)
+    assert cli("sign", other, "--key", key).code == 0
+    assert cli("verify", union, "--public-key", public).code == 0
+    assert cli("verify", f"{server.url}/both.slabs", "--public-key", public).code == 0
+    with open_slab_files(other) as files:
+        pack(pa.table({"x": [1]}), other, force=True)  # also where a signature lies
+        assert check_signature(files, load_public_key(key.with_suffix(".pub")))
+    assert "not signed" in cli("verify", other, "--public-key", public).out
