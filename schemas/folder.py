@@ -25,6 +25,8 @@ from fieldslab.schemas.errors import (
 from fieldslab.schemas.files import OpenFolder, make_opening_error, read_bytes
 from fieldslab.schemas.manifest import FORMAT, MANIFEST, MAX_BYTES, Manifest, decode_manifest
 from fieldslab.schemas.mapped_ranges import Watch, is_changed, read_stamp
+from fieldslab.schemas.mirror.mistaken import find_mirror_error
+from fieldslab.schemas.mirror.names import SIDE
 from fieldslab.schemas.optiontext import mark_option
 from fieldslab.schemas.system import DIRECTORY, HAS_DIRECTORY_DESCRIPTORS, READ
 from fieldslab.schemas.urls import is_url, restore_url
@@ -301,6 +303,8 @@ def _try_open(slab: Path, follow_links: bool, patient: bool) -> SlabFiles | None
         raise make_opening_error(error, slab, DamagedManifest) from error
     files = None
     try:
+        if slab.name.endswith(SIDE) and (mistake := find_mirror_error(slab)):
+            raise mistake
         directory.lock_for_reading()
         try:
             stamp = _read_stamp(directory)
@@ -348,6 +352,8 @@ def _read_stamp(directory: OpenFolder) -> tuple[int, ...] | None:
 def _make_absent_error(slab: Path) -> NotASlab:
     """Make the error for a path without a manifest."""
     if slab.is_dir():
+        if error := find_mirror_error(slab):
+            return error
         if (slab / JOURNAL).exists() or (slab / layout.name_shard(0)).is_dir():
             return IncompleteSlab(
                 "no manifest.json: the slab was not finished, or not copied whole",

@@ -21,6 +21,8 @@ from fieldslab.schemas.files import OpenFolder, read_bytes, read_exactly
 from fieldslab.schemas.layout import ArrayFile
 from fieldslab.schemas.mapping import allocate_aligned
 
+WRONG_HEADER = "wrong header"
+
 
 @dataclass
 class FileScan:
@@ -184,7 +186,7 @@ def _check_header(fd: int, size: int, path: Path, file: ArrayFile) -> str | None
     if size != HEADER + file.data_bytes:
         return f"wrong size: {size} bytes instead of {HEADER + file.data_bytes}"
     if bytes(read_bytes(fd, HEADER, 0, path)) != make_array_header(file.dtype, file.shape):
-        return "wrong header"
+        return WRONG_HEADER
     return None
 
 

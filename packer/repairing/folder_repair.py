@@ -12,7 +12,7 @@ import numpy as np
 
 from fieldslab.packer.check.block_check import BlockRuns, get_row_range, make_block_problem
 from fieldslab.packer.check.findings import Problem, make_problem
-from fieldslab.packer.repairing.damage import FileScan, FolderScan, find_runs
+from fieldslab.packer.repairing.damage import WRONG_HEADER, FileScan, FolderScan, find_runs
 from fieldslab.packer.repairing.from_copy import fill_from_copy, find_table
 from fieldslab.packer.repairing.patch import Patch, remove_unfinished
 from fieldslab.packer.repairing.report import RepairReport
@@ -159,7 +159,8 @@ class FolderRepair:
                         raise
                     self._report.add_left(make_problem(error))
                     continue
-                self._report.add_repaired(patch.path, file.problem or "damaged", repaired)
+                what = self._describe_file(file)
+                self._report.add_repaired(patch.path, what, file.problem or "damaged", repaired)
                 self._report_blocks(file, patch.left)
             else:
                 self._report_file(file)
@@ -170,7 +171,16 @@ class FolderRepair:
         data = [header, table.tobytes()]
         DirectoryStore(self._folder.path).write(layout.DIGESTS, data)
         path = self._folder.path / layout.DIGESTS
-        self._report.add_repaired(path, self._scan.table_problem or "damaged", 0)
+        what = f"digest table of {self._describe_folder()}"
+        self._report.add_repaired(path, what, self._scan.table_problem or "damaged", 0)
+
+    def _describe_file(self, file: FileScan) -> str:
+        header = "header of " if file.problem == WRONG_HEADER else ""
+        role, name = file.file.role, file.file.field.name
+        return f"{header}{role} of field {name}, {self._describe_folder()}"
+
+    def _describe_folder(self) -> str:
+        return f"shard {self._shard}" if self._folder.holds_rows else "tables"
 
     def _report_damage(self) -> None:
         """Enter all that is wrong in the report, where nothing is to be changed."""

@@ -205,7 +205,7 @@ def _open_or_restore(slab: Path, copy: SlabFiles | None, report: RepairReport) -
             report.add_left(make_problem(error))
             raise
         DirectoryStore(slab).write(MANIFEST, read_manifest_bytes(copy))
-        report.add_repaired(slab / MANIFEST, error.problem, 0)
+        report.add_repaired(slab / MANIFEST, "manifest", error.problem, 0)
     return open_slab_files(slab)
 
 

@@ -12,18 +12,26 @@ from fieldslab.packer.commands.text_format import (
     format_size,
 )
 
+_MOST_NAMED = 3
+"""Files that the last line names one by one."""
+
 
 @dataclass(frozen=True)
 class RepairedFile:
-    """A file that was replaced: what was wrong with it, and how many of its blocks were."""
+    """A file that was replaced.
+
+    `what` says what it is to the slab, such as "values of field x, shard 3", `problem` what was
+    wrong with it; `blocks` of its blocks were damaged.
+    """
 
     file: str
+    what: str
     problem: str
     blocks: int
 
     def __str__(self) -> str:
-        what = f" {format_count(self.blocks, 'block')}," if self.blocks else ""
-        return escape_controls(f"repaired {self.file}:{what} {self.problem}")
+        blocks = f" {format_count(self.blocks, 'block')}," if self.blocks else ""
+        return escape_controls(f"repaired {self.file}:{blocks} {self.problem} ({self.what})")
 
 
 @dataclass
@@ -51,9 +59,9 @@ class RepairReport:
         """Blocks that were repaired."""
         return sum(file.blocks for file in self.repaired)
 
-    def add_repaired(self, path: Path, problem: str, blocks: int) -> None:
-        """Enter a file that was replaced."""
-        self.repaired.append(RepairedFile(str(path), problem, blocks))
+    def add_repaired(self, path: Path, what: str, problem: str, blocks: int) -> None:
+        """Enter a file that was replaced: see `RepairedFile`."""
+        self.repaired.append(RepairedFile(str(path), what, problem, blocks))
 
     def add_left(self, problem: Problem) -> None:
         """Enter something that is still wrong."""
@@ -61,8 +69,7 @@ class RepairReport:
 
     def __str__(self) -> str:
         done = f"{format_size(self.bytes)} checked in {format_duration(self.seconds)}"
-        blocks, files = self.repaired_blocks, format_count(len(self.repaired), "file")
-        fixed = f"{format_count(blocks, 'block')} in {files} repaired, {done}"
+        fixed = f"{self._format_repaired()}, {done}"
         if self.deleted:
             fixed = f"{format_count(len(self.deleted), 'file')} deleted, {fixed}"
         if self.ok:
@@ -70,6 +77,20 @@ class RepairReport:
         problems = format_count(len(self.problems), "problem")
         left = "found" if self.dry_run else "left"
         return f"FAILED: {problems} {left} in {self.path}; {done if self.dry_run else fixed}"
+
+    def _format_repaired(self) -> str:
+        """Format what was repaired: blocks, then files whose blocks were right."""
+        if not self.repaired:
+            return "nothing to repair" if self.ok else "nothing repaired"
+        others = [file.what for file in self.repaired if not file.blocks]
+        parts = []
+        if files := len(self.repaired) - len(others):
+            blocks = format_count(self.repaired_blocks, "block")
+            parts.append(f"{blocks} in {format_count(files, 'file')}")
+        parts += others[:_MOST_NAMED]
+        if len(others) > _MOST_NAMED:
+            parts.append(f"{len(others) - _MOST_NAMED:,} more files")
+        return escape_controls(f"{'; '.join(parts)} repaired")
 
     def as_dict(self) -> dict[str, Any]:
         """Return the report as JSON-ready values."""

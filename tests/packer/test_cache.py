@@ -7,9 +7,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.naming import case
 from tests.slabs import flip, write_slab
 
 from fieldslab.reader import open_slab
+from fieldslab.schemas.errors import NotASlab
 
 VALUES = np.random.default_rng(0).integers(0, 256, (200, 8000), np.uint8)
 
@@ -85,3 +87,18 @@ def test_what_makes_no_sense_is_refused(cli: Any, cache: Path, tmp_path: Path) -
         done = cli("cache", *arguments)
         assert done.code == 2
         assert message in done.err
+
+
+def test_parts_of_a_cache_are_no_slabs(cli: Any, cache: Path, tmp_path: Path) -> None:
+    """A mirror that is not whole, and what is noted of one, say what to open instead."""
+    infos = json.loads(cli("cache", "list", "--cache-dir", cache, "--json").out)
+    half = Path(next(info["path"] for info in infos if not info["whole"]))
+    for path, words in ((half.with_suffix(".mirror"), "not the slab"), (half, "part of a slab")):
+        for command in ("info", "verify"):
+            done = cli(command, path)
+            with case(path.name, command):
+                assert done.code == 3
+                assert words in done.out + done.err
+                assert f"/half.slab with --cache-dir {cache}: " in done.out + done.err
+        with pytest.raises(NotASlab, match=words):
+            open_slab(path)

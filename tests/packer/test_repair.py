@@ -68,6 +68,22 @@ def test_every_kind_of_damage_is_repaired(subject: Subject, slab: Path) -> None:
             assert read_content(slab) == subject.content
 
 
+def test_what_was_replaced_is_said(subject: Subject, slab: Path, cli: Any) -> None:
+    """Each file is named by what it is to the slab, also where no block of it was damaged."""
+    flip(slab / "shard-00001" / "03-vector.values.npy", 9 - HEADER)
+    done = cli("repair", slab, "--from", subject.slab)
+    first, last = done.out.splitlines()
+    assert first.endswith("wrong header (header of values of field vector, shard 1)")
+    assert ": header of values of field vector, shard 1 repaired, " in last
+    flip(slab / "shard-00000" / "01-text.values.npy", 9)
+    (slab / "shard-00001" / "digests.npy").unlink()
+    lines = cli("repair", slab, "--from", subject.slab).out.splitlines()
+    assert "1 block, damaged (values of field text, shard 0)" in lines[0]
+    assert lines[1].endswith("(digest table of shard 1)")
+    assert ": 1 block in 1 file; digest table of shard 1 repaired, " in lines[2]
+    assert "nothing to repair" in cli("repair", slab, "--from", subject.slab).out
+
+
 def test_a_thousand_blocks_are_repaired(subject: Subject, slab: Path) -> None:
     """Nearly all blocks of all arrays may be damaged at once."""
     flip_blocks(slab, random.Random(0), 1000)
