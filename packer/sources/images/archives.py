@@ -16,6 +16,7 @@ from fieldslab.packer.sources.images.zip_members import (
     ArchiveMember,
     check_zip_member,
     list_zip_members,
+    read_fully,
     read_zip_member,
 )
 from fieldslab.packer.sources.local_file import LocalFile
@@ -86,21 +87,14 @@ class ArchiveMembers:
                 )
             if member.crc >= 0:
                 return read_zip_member(file, member, path)
-            return _read_exactly(file, member, path)
+            data = read_fully(file, member.size, member.offset)
+            if len(data) < member.size:
+                raise SourceUnreadable("unexpected end of data", file=path)
+            return data
         except OSError as error:
             raise SourceUnreadable(f"cannot be read: {error.strerror}", file=path) from error
         finally:
             os.close(file)
-
-
-def _read_exactly(file: int, member: ArchiveMember, path: str) -> bytes:
-    data = bytearray()
-    while len(data) < member.size:
-        piece = os.pread(file, member.size - len(data), member.offset + len(data))
-        if not piece:
-            raise SourceUnreadable("unexpected end of data", file=path)
-        data += piece
-    return bytes(data)
 
 
 def find_archives(paths: Sequence[str]) -> list[str] | None:

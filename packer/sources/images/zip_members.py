@@ -1,11 +1,12 @@
 """Members of zip files: listed from the directory at the end, read by offset, and checked."""
 
+import io
 import os
 import struct
 import zipfile
 import zlib
 from itertools import pairwise
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from fieldslab.schemas.errors import (
     FieldslabError,
@@ -37,6 +38,28 @@ class ArchiveMember(NamedTuple):
     crc: int = -1
 
 
+class _NotingFile(io.FileIO):
+    """Notes an error of the disk, which `zipfile` takes for damage."""
+
+    error: OSError | None = None
+
+    def readinto(self, buffer: Any) -> int | None:
+        """Read into a buffer."""
+        try:
+            return super().readinto(buffer)
+        except OSError as error:
+            self.error = error
+            raise
+
+    def readall(self) -> bytes:
+        """Read all that is left."""
+        try:
+            return super().readall()
+        except OSError as error:
+            self.error = error
+            raise
+
+
 def list_zip_members(path: str) -> list[ArchiveMember]:
     """List the files of a zip, in the order of their names.
 
@@ -46,9 +69,14 @@ def list_zip_members(path: str) -> list[ArchiveMember]:
         The directory is damaged, or members lie upon each other.
     """
     try:
-        with zipfile.ZipFile(path) as archive:
-            infos = [info for info in archive.infolist() if not info.is_dir()]
-            end = archive.start_dir
+        with _NotingFile(path) as raw, io.BufferedReader(raw) as file:
+            try:
+                with zipfile.ZipFile(file) as archive:
+                    infos = [info for info in archive.infolist() if not info.is_dir()]
+                    end = archive.start_dir
+            finally:
+                if raw.error is not None:
+                    raise raw.error
     except OSError as error:
         raise make_unreadable_source_error(
             error, f"cannot be read: {error.strerror or error}", file=path
@@ -104,19 +132,16 @@ def read_zip_member(file: int, member: ArchiveMember, path: str) -> bytes:
 
     Raises SourceUnreadable where it is damaged; `path` is what it is called then.
     """
-    head = os.pread(file, _LOCAL.size, member.offset)
+    head = read_fully(file, _LOCAL.size, member.offset)
     if len(head) < _LOCAL.size or head[:4] != b"PK\x03\x04":
         raise make_zip_error(path, f"no header at byte {member.offset}")
     fields = _LOCAL.unpack(head)
     if fields[2] & _ENCRYPTED or fields[3] != member.method:
         raise make_zip_error(path, f"the header at byte {member.offset} contradicts the directory")
     start = member.offset + _LOCAL.size + fields[9] + fields[10]
-    data = bytearray()
-    while len(data) < member.stored:
-        piece = os.pread(file, member.stored - len(data), start + len(data))
-        if not piece:
-            raise make_zip_error(path, "unexpected end of data")
-        data += piece
+    data = read_fully(file, member.stored, start)
+    if len(data) < member.stored:
+        raise make_zip_error(path, "unexpected end of data")
     if member.method == DEFLATED:
         stream = zlib.decompressobj(-zlib.MAX_WBITS)
         try:
@@ -126,10 +151,20 @@ def read_zip_member(file: int, member: ArchiveMember, path: str) -> bytes:
         if len(content) > member.size:
             raise make_zip_error(path, f"it holds more than {member.size:,} bytes, as in a bomb")
     else:
-        content = bytes(data)
+        content = data
     if len(content) != member.size or zlib.crc32(content) != member.crc:
         raise make_zip_error(path, "its content does not have the CRC that the zip promises")
     return content
+
+
+def read_fully(file: int, size: int, offset: int) -> bytes:
+    """Read bytes at an offset, fewer only at the end of the file."""
+    pieces = [os.pread(file, size, offset)]
+    done = len(pieces[0])
+    while done < size and pieces[-1]:
+        pieces.append(os.pread(file, size - done, offset + done))
+        done += len(pieces[-1])
+    return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
 
 def _decode_name(info: zipfile.ZipInfo) -> str:
