@@ -3,8 +3,10 @@
 import csv
 import json
 import xml.etree.ElementTree as ET
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import numpy as np
 import pyarrow as pa
@@ -14,6 +16,7 @@ from PIL import Image, ImageDraw
 from tests.jpegs import encode, photograph
 from tests.naming import case
 from tests.packer.readback import Readback
+from tests.servers.web import WebServer
 
 from fieldslab.packer import pack, verify
 from fieldslab.packer.sources.images.coco_masks import decompress_runs
@@ -428,6 +431,21 @@ def test_bad_voc(tmp_path: Path) -> None:
     (root / "b.xml").unlink()
     with pytest.raises(SourceInconsistent, match="1 image not listed"):
         pack(root, tmp_path / "slab", force=True)
+
+
+def test_images_at_urls(tmp_path: Path, serve: Callable[..., WebServer]) -> None:
+    """Images of a web server are annotated by a file on a disk; their names may hold any sign."""
+    names = ["a b.jpg", "100%.jpg", "x#y.jpg"]
+    root = write_images(tmp_path / "raw", [f"in/{name}" for name in names])
+    web = serve(root)
+    table = write_table(tmp_path, ".csv", [{"file_name": name, "n": name} for name in names])
+    urls = [f"{web.url}/in/{quote(name)}" for name in names]
+    pack(urls, tmp_path / "slab", settings={"annotations": str(table)})
+    back = Readback(tmp_path / "slab")
+    assert back.column("path") == back.column("n") == names
+    assert [bytes(v) for v in back.column("image")] == JPEGS[:3]
+    pack(urls, tmp_path / "plain")
+    assert Readback(tmp_path / "plain").column("path") == names
 
 
 def test_annotations_of_no_kind(tmp_path: Path) -> None:
