@@ -106,12 +106,15 @@ class Campaign:
         """Make the random numbers of a case."""
         return random.Random((self._record.seed << 64) + number)
 
-    def take_numbers(self, size: int = 1) -> Iterator[range]:
-        """Yield the numbers of the next cases, at most `size` at a time, until the run is over."""
+    def take_numbers(self, size: int = 1, total: int = sys.maxsize) -> Iterator[range]:
+        """Yield the numbers of the next cases, at most `size` at a time, until the run is over.
+
+        There are no more than `total` cases.
+        """
         if self._again is not None:
             yield from (range(number, number + 1) for number in self._again)
             return
-        stop = self._record.next + self._arguments.cases
+        stop = min(self._record.next + self._arguments.cases, total)
         while self._record.next < stop and self.seconds_left > 0:
             yield range(self._record.next, min(self._record.next + size, stop))
 

@@ -9,7 +9,7 @@ import shutil
 import subprocess
 import zlib
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -22,16 +22,16 @@ from fieldslab.schemas.errors import FieldslabError
 _SECONDS = 60
 _MOST_ROWS, _MOST_BYTES = 1000, 2**24
 """As in `read_all.cpp`."""
-_SANITIZERS = ["-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
+SANITIZERS = ["-O1", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
 _WARNINGS = ["-Wall", "-Wextra", "-Wconversion", "-Werror"]
 
 
-def compile_reader(folder: Path) -> Path:
-    """Compile `read_all.cpp` with the address sanitizer and that of undefined behaviour."""
+def compile_reader(folder: Path, sanitizers: Sequence[str] = SANITIZERS) -> Path:
+    """Compile `read_all.cpp`; by default with those of addresses and of undefined behaviour."""
     program = folder / "read_all"
     source = Path(__file__).with_name("read_all.cpp")
     include = f"-I{Path(__file__).parents[2] / 'examples'}"
-    flags = ["-std=c++17", "-O1", "-g", *_WARNINGS, *_SANITIZERS, include]
+    flags = ["-std=c++17", "-g", *_WARNINGS, *sanitizers, include]
     subprocess.run(["g++", *flags, str(source), "-o", str(program)], check=True)
     return program
 
@@ -57,8 +57,9 @@ class Reader:
         """Read a slab: a line for each field. Raises AssertionError where the process ends."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
-        self._process.stdin.write(os.fsencode(slab) + b"\n")
-        self._process.stdin.flush()
+        with contextlib.suppress(BrokenPipeError):
+            self._process.stdin.write(os.fsencode(slab) + b"\n")
+            self._process.stdin.flush()
         answer = b""
         while not answer.endswith(b"done\n"):
             ready, _, _ = select.select([self._process.stdout], [], [], _SECONDS)

@@ -34,9 +34,11 @@ class Outcome:
     failed: dict[int, str] = field(default_factory=dict)
 
 
-def run_in_children(campaign: Campaign, size: int, folder: Path, try_case: TryNumber) -> int:
+def run_in_children(
+    campaign: Campaign, size: int, folder: Path, try_case: TryNumber, total: int = sys.maxsize
+) -> int:
     """Run a campaign, `size` cases in each child: its exit status."""
-    for numbers in campaign.take_numbers(size):
+    for numbers in campaign.take_numbers(size, total):
         outcome = try_cases(numbers, folder, try_case)
         for number, problem in outcome.failed.items():
             campaign.fail(number, problem)

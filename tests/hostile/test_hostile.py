@@ -5,13 +5,16 @@ import os
 import random
 import signal
 from collections import Counter
+from functools import partial
 from pathlib import Path
 
 import msgspec
 import numpy as np
 import pyarrow as pa
 import pytest
+from tests.hostile import cpp
 from tests.hostile.cases import try_case
+from tests.hostile.flips import Flips, make_slab
 from tests.hostile.forks import try_cases
 from tests.hostile.guards import compile_guards, guard_arrays, guard_maps
 from tests.hostile.small_slabs import make_slabs
@@ -28,6 +31,7 @@ from tests.slabs import (
 
 from fieldslab.packer import pack
 from fieldslab.reader import open_slab
+from fieldslab.schemas.arrays import HEADER
 from fieldslab.schemas.errors import DamagedArray, UsageError
 from fieldslab.schemas.folder import load_manifest
 
@@ -134,3 +138,37 @@ def test_elements_without_bytes_are_counted_when_compressed(tmp_path: Path) -> N
     assert [row.shape for row in batch["r"]] == [(5, 0), (2, 0)]
     windows = slab.gather_windows([1], delta_indices={"r": [0, 1, 2]}, edges="zeros")
     assert [row.shape for row in windows["r"]] == [(0, 0), (5, 0), (0, 0)]
+
+
+@pytest.mark.filterwarnings("ignore::fieldslab.packer.FieldslabWarning")
+def test_flipped_bits_are_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A few cases of `make campaign-bits`, and the same where digests are not compared."""
+    flips = Flips(make_slab(tmp_path))
+    for number in range(20):
+        flips.try_case(number)
+    [values] = (group for group in flips.groups if any("00-int16.values" in n for n in group.names))
+    bit = 8 * HEADER + 3
+    assert flips.try_bit(values, bit)["read: refused"] > 5
+    monkeypatch.setattr("tests.hostile.flips.open_slab", partial(open_slab, verify=False))
+    with pytest.raises(AssertionError, match="other rows"):
+        flips.try_bit(values, bit)
+
+
+@pytest.mark.filterwarnings("ignore::fieldslab.packer.FieldslabWarning")
+def test_forged_slabs_are_read_in_cpp_as_in_python(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A few cases of `make campaign-cpp`; a reader that dies, or reads other rows, is noticed."""
+    wholes, reader = make_slabs(tmp_path), cpp.Reader(cpp.compile_reader(tmp_path, []))
+    counts = Counter[str]()
+    for number in range(40):
+        counts += cpp.try_case(random.Random(number), wholes, tmp_path / "case", reader)
+    assert counts["fields: read alike"] > 20
+    path = write_slab(tmp_path / "x.slab", {"x": np.arange(3)})
+    assert cpp.compare(path, reader) == {"fields: read alike": 1}
+    monkeypatch.setattr(cpp, "sum_rows", lambda slab, name: 0)
+    with pytest.raises(AssertionError, match="reads other rows"):
+        cpp.compare(path, reader)
+    reader.close()
+    with pytest.raises(AssertionError, match="the reader ended"):
+        cpp.Reader(Path("/bin/false")).read(path)
