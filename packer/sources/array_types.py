@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from fieldslab.packer.source import ColumnHint
 from fieldslab.packer.sources.hdf5.arrow_columns import BadValue, make_from_lengths, nest_lists
+from fieldslab.packer.sources.hdf5.types import describe_idle_attributes
 from fieldslab.schemas.fields import DtypeName
 from fieldslab.schemas.optiontext import mark_option
 
@@ -94,7 +95,8 @@ def list_columns(
         refusal = refusal or ("an axis behind the rows has length 0", _EXCLUDE)
     if kind is None:
         refusal = refusal or (why, _EXCLUDE)
-    hint = ColumnHint(dtype=logical, attributes=attributes, why=str(dtype), refusal=refusal)
+    described = f"{dtype}{describe_idle_attributes(attributes)}"
+    hint = ColumnHint(dtype=logical, attributes=attributes, why=described, refusal=refusal)
     shape = () if refusal else shape or ()
     yield ArrayColumn(array, member, dtype, shape, pa.null() if refusal else kind, hint)
 

@@ -4,7 +4,7 @@ Data is read in the file's own types, so that the library converts nothing and e
 byte order and padding are dealt with afterwards.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
@@ -76,12 +76,12 @@ class HDF5Column:
             dtype=element.hint,
             logical=element.logical,
             attributes=attributes,
-            why=f"HDF5 {element.why}{_describe_idle(attributes)}",
+            why=f"HDF5 {element.why}{describe_idle_attributes(attributes)}",
             refusal=None if refusal is None else (refusal.problem, refusal.hint),
         )
 
 
-def _describe_idle(attributes: dict[str, Any]) -> str:
+def describe_idle_attributes(attributes: Mapping[str, Any]) -> str:
     """Say which attributes would change values, and change none here."""
     names = [name for name in _VALUE_ATTRIBUTES if name in attributes]
     return f"; {', '.join(names)} not applied" if names else ""

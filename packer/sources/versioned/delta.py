@@ -54,7 +54,9 @@ class _DeltaSnapshot(Snapshot):
             )
         self.version = int(table.version())
         self.schema = pa.schema(table.schema().to_arrow())
-        self._format = ds.ParquetFileFormat()
+        # INT96 in nanoseconds would wrap around outside of 1677 to 2262.
+        options = ds.ParquetReadOptions(coerce_int96_timestamp_unit="us")
+        self._format = ds.ParquetFileFormat(read_options=options)
         added = pa.table(table.get_add_actions(flatten=True)).to_pylist()
         self._added = sorted(added, key=lambda add: (add["modification_time"], add["path"]))
         self._files = [_find_file(path, add["path"]) for add in self._added]

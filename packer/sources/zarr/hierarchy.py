@@ -1,5 +1,6 @@
 """What lies in a Zarr hierarchy, by its metadata alone: arrays, their codecs, their files."""
 
+import json
 import os
 import zipfile
 import zlib
@@ -9,8 +10,6 @@ from dataclasses import dataclass
 from functools import cached_property
 from hashlib import sha256
 from typing import Any
-
-import msgspec
 
 from fieldslab.packer.sources.local_file import LocalFile
 from fieldslab.packer.sources.path_lookup import list_folder
@@ -156,9 +155,12 @@ class Hierarchy:
             else:
                 with open(file, "rb") as stream:
                     data = stream.read()
-            return msgspec.json.decode(data.replace(b"NaN", b"null"), type=dict[str, Any])
-        except (OSError, ValueError) as error:
+            metadata = json.loads(data, parse_constant=str)  # writers of version 2 leave NaN bare
+            if not isinstance(metadata, dict):
+                raise ValueError("it is no object")
+        except (OSError, ValueError, RecursionError) as error:
             raise SourceUnreadable(f"damaged metadata of Zarr: {error}", file=file) from error
+        return metadata
 
 
 @contextmanager

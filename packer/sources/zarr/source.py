@@ -101,8 +101,9 @@ class ZarrSource(ArraySource):
         )
 
     def _describe_array(self, number: int, node: Node, name: str) -> StoredArray:
-        attributes = {key: node.attributes[key] for key in node.attributes if key[:1] != "_"}
+        attributes = dict(node.attributes)
         if node.dimensions:
+            attributes.pop("_ARRAY_DIMENSIONS", None)
             attributes["dimensions"] = node.dimensions
         refusal = node.find_refusal()
         if refusal is not None:

@@ -185,6 +185,16 @@ def test_delta_partitions_and_new_columns(tmp_path: Path) -> None:
     assert sorted(map(repr, map(_unpack, rows))) == sorted(map(repr, both))
 
 
+def test_delta_times_of_spark(tmp_path: Path) -> None:
+    """INT96, as Spark writes times, keeps those outside of 1677 to 2262."""
+    path = tmp_path / "t"
+    times = pa.table({"t": pa.array([-(2**55), 0, 2**55], pa.timestamp("us", "UTC"))})
+    write_deltalake(path, times)
+    pq.write_table(times, next(path.glob("*.parquet")), use_deprecated_int96_timestamps=True)
+    pack(path, tmp_path / "slab")
+    assert Readback(tmp_path / "slab").values("t").tolist() == [-(2**55), 0, 2**55]
+
+
 def _unpack(row: tuple[Any, ...]) -> tuple[Any, ...]:
     return tuple(value.item() if hasattr(value, "item") else value for value in row)
 

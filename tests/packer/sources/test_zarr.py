@@ -61,10 +61,11 @@ def test_values(tmp_path: Path, version: int, monkeypatch: pytest.MonkeyPatch) -
         group.create_array(name, data=array, chunks=chunks, order="F" if number % 2 else "C")
     words = group.create_array("words", shape=(ROWS,), chunks=(8,), dtype=str)
     words[:] = arrays["words"] = np.array([f"漢{row}" for row in range(ROWS)], dtype=object)
-    group["i4"].attrs["units"] = "m"
+    told = {"units": "m, NaN where unknown", "scale_factor": 0.5, "_FillValue": float("nan")}
+    group["i4"].attrs.update(told)
     pack(tmp_path / "x", tmp_path / "slab")
     back = Readback(tmp_path / "slab")
-    assert back.fields["i4"]["attributes"] == {"units": "m"}
+    assert back.fields["i4"]["attributes"] == told | {"_FillValue": "NaN"}
     assert set(back.fields) == set(arrays)
     for name, array in arrays.items():
         with case(name):
