@@ -18,7 +18,7 @@ import pyarrow as pa
 from fieldslab.packer.column_names import make_names_unique
 from fieldslab.packer.source import SAMPLE_ROWS, Source, Unit
 from fieldslab.packer.sources.array_types import ArrayColumn, list_columns, make_array
-from fieldslab.packer.sources.hdf5.arrow_columns import BadValue
+from fieldslab.packer.sources.nested_arrays import BadValue
 from fieldslab.schemas.errors import SourceInconsistent, SourceUnreadable
 from fieldslab.schemas.optiontext import mark_option
 

@@ -9,8 +9,12 @@ import numpy as np
 import pyarrow as pa
 
 from fieldslab.packer.source import ColumnHint
-from fieldslab.packer.sources.hdf5.arrow_columns import BadValue, make_from_lengths, nest_lists
-from fieldslab.packer.sources.hdf5.types import describe_idle_attributes
+from fieldslab.packer.sources.nested_arrays import (
+    BadValue,
+    describe_idle_attributes,
+    make_from_lengths,
+    nest_lists,
+)
 from fieldslab.schemas.fields import DtypeName
 from fieldslab.schemas.optiontext import mark_option
 

@@ -1,7 +1,6 @@
 """What was read from HDF5 as Arrow arrays; numbers stay where they lie."""
 
 from functools import cache
-from typing import Any
 
 import h5py
 import numpy as np
@@ -9,16 +8,9 @@ import pyarrow as pa
 
 from fieldslab.packer.sources.hdf5.elements import Element
 from fieldslab.packer.sources.hdf5.types import HDF5Column, encode_member_name
+from fieldslab.packer.sources.nested_arrays import BadValue, make_from_lengths, nest_lists
 
 _ROWS_AT_ONCE = 1 << 16
-
-
-class BadValue(ValueError):
-    """A value that no type admits: `row` counts from the first that was read."""
-
-    def __init__(self, problem: str, row: int, found: Any) -> None:
-        super().__init__(problem)
-        self.problem, self.row, self.found = problem, row, found
 
 
 def make_array(column: HDF5Column, read: np.ndarray, row_shape: tuple[int, ...]) -> pa.Array:
@@ -42,20 +34,6 @@ def make_array(column: HDF5Column, read: np.ndarray, row_shape: tuple[int, ...])
     per_row = len(flat) // max(rows, 1)
     array = _MAKE[column.element.form](column.element, flat, per_row)
     return nest_lists(array, kind, rows)
-
-
-def nest_lists(flat: pa.Array, kind: pa.DataType, rows: int) -> pa.Array:
-    """Nest flat elements in lists of fixed sizes, without a copy."""
-    sizes = []
-    while pa.types.is_fixed_size_list(kind):
-        sizes.append(kind)
-        kind = kind.value_type
-    counts = [rows]
-    for size in sizes:
-        counts.append(counts[-1] * size.list_size)
-    for size, count in zip(reversed(sizes), reversed(counts[:-1]), strict=True):
-        flat = pa.Array.from_buffers(size, count, [None], children=[flat])
-    return flat
 
 
 def _make_numbers(element: Element, flat: np.ndarray, per_row: int) -> pa.Array:
@@ -113,18 +91,6 @@ def _make_variable_lists(element: Element, flat: np.ndarray, per_row: int) -> pa
     if read_as.str[0] == ">":
         values = values.view(read_as).astype(stored)
     return make_from_lengths(element.type, values, lengths)
-
-
-def make_from_lengths(kind: pa.DataType, values: np.ndarray, lengths: np.ndarray) -> pa.Array:
-    """Make lists, or text, of values that follow each other: int64[rows] of them in each."""
-    offsets = np.zeros(len(lengths) + 1, np.int64)
-    np.cumsum(lengths, out=offsets[1:])
-    data = pa.py_buffer(np.ascontiguousarray(values).view(np.uint8))
-    ends = pa.py_buffer(offsets)
-    if not pa.types.is_large_list(kind):
-        return pa.Array.from_buffers(kind, len(lengths), [None, ends, data])
-    inner = pa.Array.from_buffers(kind.value_type, len(values), [None, data])
-    return pa.Array.from_buffers(kind, len(lengths), [None, ends], children=[inner])
 
 
 @cache

@@ -12,7 +12,7 @@ import h5py
 import numpy as np
 import pyarrow as pa
 
-from fieldslab.packer.sources.hdf5.arrow_columns import make_array, make_from_lengths
+from fieldslab.packer.sources.hdf5.arrow_columns import make_array
 from fieldslab.packer.sources.hdf5.conventions import read_text_attribute
 from fieldslab.packer.sources.hdf5.elements import (
     Element,
@@ -22,6 +22,7 @@ from fieldslab.packer.sources.hdf5.elements import (
     describe_element,
 )
 from fieldslab.packer.sources.hdf5.types import HDF5Column
+from fieldslab.packer.sources.nested_arrays import make_from_lengths
 from fieldslab.schemas.fields import SPARSE_ATTRIBUTE
 from fieldslab.schemas.optiontext import mark_option
 

@@ -7,9 +7,9 @@ import numpy as np
 import pyarrow as pa
 
 from fieldslab.packer.source import ColumnHint
-from fieldslab.packer.sources.hdf5.arrow_columns import nest_lists
 from fieldslab.packer.sources.hdf5.attributes import make_json_ready
 from fieldslab.packer.sources.hdf5.windows import Piece
+from fieldslab.packer.sources.nested_arrays import nest_lists
 from fieldslab.schemas.errors import SourceInconsistent, SourceUnsupported
 from fieldslab.schemas.optiontext import mark_option
 

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 from h5py import h5d, h5s, h5t
 
-from fieldslab.packer.sources.hdf5.arrow_columns import BadValue, make_array
+from fieldslab.packer.sources.hdf5.arrow_columns import make_array
 from fieldslab.packer.sources.hdf5.dataset_storage import open_dataset
 from fieldslab.packer.sources.hdf5.encoded import (
     BadEncoding,
@@ -24,6 +24,7 @@ from fieldslab.packer.sources.hdf5.encoded import (
 from fieldslab.packer.sources.hdf5.hdf5_files import name_hdf5_errors, open_file
 from fieldslab.packer.sources.hdf5.scan import Dataset
 from fieldslab.packer.sources.hdf5.types import HDF5Column, Member, make_layout
+from fieldslab.packer.sources.nested_arrays import BadValue
 from fieldslab.schemas.errors import SourceInconsistent
 from fieldslab.schemas.fields import SPARSE_ATTRIBUTE
 

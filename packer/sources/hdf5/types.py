@@ -4,7 +4,7 @@ Data is read in the file's own types, so that the library converts nothing and e
 byte order and padding are dealt with afterwards.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
@@ -25,9 +25,7 @@ from fieldslab.packer.sources.hdf5.elements import (
     find_complex_dtype,
     is_full_width,
 )
-
-_VALUE_ATTRIBUTES = ("scale_factor", "add_offset", "_FillValue", "missing_value")
-"""Attributes by which readers of netCDF change the values that they read."""
+from fieldslab.packer.sources.nested_arrays import describe_idle_attributes
 
 Member = tuple[bytes, ...]
 """Path to a member of a compound type, its own name last; () for the whole type."""
@@ -79,12 +77,6 @@ class HDF5Column:
             why=f"HDF5 {element.why}{describe_idle_attributes(attributes)}",
             refusal=None if refusal is None else (refusal.problem, refusal.hint),
         )
-
-
-def describe_idle_attributes(attributes: Mapping[str, Any]) -> str:
-    """Say which attributes would change values, and change none here."""
-    names = [name for name in _VALUE_ATTRIBUTES if name in attributes]
-    return f"; {', '.join(names)} not applied" if names else ""
 
 
 def list_columns(kind: h5t.TypeID, rules: TypeRules) -> Iterator[HDF5Column]:
