@@ -16,10 +16,11 @@ from fieldslab.reader.images.steps import (
 from fieldslab.reader.loading.loader import Loader
 from fieldslab.reader.loading.stats import Stats
 from fieldslab.reader.open_slab import open_slab
+from fieldslab.reader.orders.balanced import Balanced
 from fieldslab.reader.orders.blocked import Blocked
 from fieldslab.reader.orders.bylength import ByLength
 from fieldslab.reader.orders.grouped import Grouped
-from fieldslab.reader.orders.mixed import Balanced, Mixed
+from fieldslab.reader.orders.mixed import Mixed
 from fieldslab.reader.orders.near import Near
 from fieldslab.reader.orders.order import Order, Sequential, Shuffled, Strided, Subset
 from fieldslab.reader.orders.tokenbudget import TokenBudget

@@ -53,6 +53,7 @@ class ElementWindows:
         self._has_nulls = stored.valid is not None and not field.variable
         self._part_bytes = stored.values.item_bytes // self._parts
         self._directory = ShardDirectory(stored.values.items.astype(np.int64) * parts)
+        self._view = view
         self._first = self._find_element(view.start, parts)
         self.total = self._find_element(view.stop, parts) - self._first
         self.runs = self._find_slab_runs()
@@ -63,6 +64,11 @@ class ElementWindows:
         field = self._stored.field
         shape = self._length, *self._part_shape
         return {self._name: msgspec.structs.replace(field, kind="fixed", shape=shape)}
+
+    def count_before(self, row: int) -> int:
+        """Count the elements in front of a row of the view."""
+        parts = 1 if self._stored.field.variable else [*self._stored.field.shape, 1][0]
+        return self._find_element(self._view.start + row, parts) - self._first
 
     def is_regular(self, names: Sequence[str]) -> bool:
         """See `WindowReader`."""

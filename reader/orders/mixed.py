@@ -11,15 +11,16 @@ import numpy as np
 from fieldslab.reader.orders.order import Order
 from fieldslab.reader.orders.sources import (
     Sources,
-    group_rows,
+    group_by_field,
     make_group_key,
     make_sources,
-    name_values,
 )
 from fieldslab.reader.orders.unattached import make_unattached_error
+from fieldslab.reader.orders.windows import AttachedWindows, Windows, attach_groups
 from fieldslab.reader.rows import check_integer
 from fieldslab.reader.slab import Slab
 from fieldslab.schemas.errors import UsageError
+from fieldslab.schemas.fields import Field
 from fieldslab.schemas.registry import make_unknown_name_error
 
 if TYPE_CHECKING:
@@ -66,6 +67,10 @@ class Mixed(Order):
         is not named has weight 0. Positions count the rows of the whole run, on all ranks: step
         times batch size times world size. They still hold where a run goes on with other sizes.
         The length of an epoch is that of the first one. Not with "drop".
+    windows
+        Windows of the sources instead of single rows: a `Windows` order, whose seed plays no part.
+        No window goes beyond its source. Sources are members, or `groups` that are ranges of
+        neighbouring rows; lengths and shares count windows.
     """
 
     def __init__(
@@ -77,6 +82,7 @@ class Mixed(Order):
         by: str | None = None,
         exhausted: Exhausted = "repeat",
         schedule: Mapping[int, Mapping[str, float]] | None = None,
+        windows: Windows | Any = None,
     ) -> None:
         self.seed = check_integer("seed", seed)
         self._version = 2
@@ -84,11 +90,18 @@ class Mixed(Order):
             raise UsageError("`exhausted`", expected=", ".join(_EXHAUSTED), found=exhausted)
         if groups is not None and by is not None:
             raise UsageError("give either `groups` or `by`")
+        if windows is not None and not isinstance(windows, Windows):
+            hint = "Write windows=Windows(16)."
+            raise UsageError("`windows` is a Windows order", found=repr(windows)[:80], hint=hint)
+        if windows is not None and by is not None:
+            hint = "Open several slabs as one, or give `groups` of neighbouring rows."
+            raise UsageError("windows are not grouped by a field", field=by, hint=hint)
         if schedule and exhausted == "drop":
             raise UsageError('`schedule` cannot be used with exhausted="drop"')
         self.exhausted = exhausted
         self.groups_by_name = groups
         self.by = by
+        self.windows_order = windows
         self.phases = [(0, _check_weights(weights))]
         for position, phase in sorted(dict(schedule or {}).items()):
             start = check_integer("position in schedule", position, least=1)
@@ -112,7 +125,7 @@ class Mixed(Order):
         )
         from fieldslab.reader.orders.proportions import make_turns
 
-        sources = self._find_sources(slab)
+        windows, sources = self._find_sources(slab)
         make: Any = make_turns if self._version > 1 else Interleaving
         scale: Any = scale_weights if self._version > 1 else count_cycle
         weights = [scale([phase.get(name, 0) for name in self.names]) for _, phase in self.phases]
@@ -129,11 +142,11 @@ class Mixed(Order):
             length = timeline.find_position(lambda rows: (rows >= sources.sizes)[lasting].all())
         if length is None:
             raise UsageError("an epoch would have more than 2**60 rows", found=repr(self))
-        return AttachedMixed(self, self.names, sources, timeline, length)
+        return AttachedMixed(self, self.seed, self.names, sources, timeline, length, windows)
 
-    def _find_sources(self, slab: Slab) -> Sources:
+    def _find_sources(self, slab: Slab) -> tuple[AttachedWindows | None, Sources]:
         if self.by is not None:
-            return _make_field_sources(slab, self.by, self.names)
+            return None, _make_field_sources(slab, self.by, self.names)
         groups = slab.members if self.groups_by_name is None else self.groups_by_name
         if self.groups_by_name is None and len(groups) == 1 and self.names != [*groups]:
             raise UsageError(
@@ -143,7 +156,12 @@ class Mixed(Order):
                 "or `by`.",
             )
         _check_names(self.names, groups)
-        return make_sources({name: groups[name] for name in self.names}, slab)
+        chosen = {name: groups[name] for name in self.names}
+        if self.windows_order is None:
+            return None, make_sources(chosen, slab)
+        windows, ranges = attach_groups(self.windows_order, slab, chosen)
+        sizes, starts = np.array([[len(each), each.start] for each in ranges], np.int64).T.copy()
+        return windows, Sources(sizes, starts, np.ones_like(sizes), {})
 
     @cached_property
     def _group_keys(self) -> dict[str, Any] | None:
@@ -164,7 +182,16 @@ class Mixed(Order):
             "groups": self._group_keys,
             "by": self.by,
             "exhausted": self.exhausted,
+            **({} if self.windows_order is None else {"windows": self.windows_order.key()}),
         }
+
+    def in_sequence(self) -> Order:
+        """See `Order`."""
+        return (
+            super().in_sequence()
+            if self.windows_order is None
+            else (self.windows_order.in_sequence())
+        )
 
     def recall(self, key: Mapping[str, Any]) -> "Mixed | None":
         """See `Order`: states of version 1 go on with the sequence of that time."""
@@ -186,62 +213,9 @@ class Mixed(Order):
             parameters.append(f"exhausted={self.exhausted!r}")
         if phases:
             parameters.append(f"schedule={dict(phases)!r}")
+        if self.windows_order is not None:
+            parameters.append(f"windows={self.windows_order!r}")
         return f"Mixed({', '.join(parameters)})"
-
-
-class Balanced(Order):
-    """Rows of all classes equally often, in every part of an epoch.
-
-    Classes take turns. Each is shuffled by itself, and anew whenever all its rows had their turn:
-    rows of small classes come more often, but none comes twice as often as another of its class.
-    An epoch of as many rows as the slab has does not visit every row of a large class; the next
-    one goes on with those that are left.
-
-    Where `torch.utils.data.WeightedRandomSampler` draws with replacement, every batch here has its
-    share of each class, within the few rows that `Mixed` tells of.
-
-    Parameters
-    ----------
-    by
-        An integer, boolean or categorical field: each of its values is a class. The values are
-        read when a loader is made, and 4 bytes are kept for each row.
-    seed
-        Seed of the shuffles.
-    length
-        Rows of an epoch. Default: the number of rows of the slab.
-    """
-
-    def __init__(self, by: str, seed: int = 0, *, length: int | None = None) -> None:
-        self.by = by
-        self.seed = check_integer("seed", seed)
-        self.epoch_length = None if length is None else check_integer("length", length, least=0)
-
-    def rows(self, epoch: int, start: int, stop: int, total: int) -> np.ndarray:
-        """See `Order`; only an attached one knows the classes."""
-        raise make_unattached_error("classes")
-
-    def attach(self, slab: Slab) -> "AttachedMixed":
-        """See `Order`. Raises UnknownField, UsageError."""
-        from fieldslab.reader.orders.interleaving import Interleaving, Timeline
-
-        sources, names = _group_by_field(slab, self.by)
-        length = len(slab) if self.epoch_length is None else self.epoch_length
-        timeline = Timeline(Interleaving, np.ones(max(len(names), 1), np.int64))
-        return AttachedMixed(self, names, sources, timeline, length if names else 0)
-
-    def key(self) -> dict[str, Any]:
-        """See `Order`."""
-        return {
-            "name": type(self).__name__,
-            "version": 1,
-            "by": self.by,
-            "seed": self.seed,
-            "length": self.epoch_length,
-        }
-
-    def __repr__(self) -> str:
-        length = "" if self.epoch_length is None else f", length={self.epoch_length}"
-        return f"Balanced({self.by!r}, seed={self.seed}{length})"
 
 
 class AttachedMixed(Order):
@@ -257,15 +231,20 @@ class AttachedMixed(Order):
 
     def __init__(
         self,
-        order: Mixed | Balanced,
+        order: Order,
+        seed: int,
         names: Sequence[str],
         sources: Sources,
         timeline: "Timeline",
         length: int,
+        windows: AttachedWindows | None = None,
     ) -> None:
         from fieldslab.reader.draws.permutation import compute_sides
 
         self._order = order
+        self._seed = seed
+        self._attached = windows
+        self.windows = None if windows is None else windows.windows
         self.names = names
         self.sources = sources
         self._timeline = timeline
@@ -286,9 +265,27 @@ class AttachedMixed(Order):
         sizes = self.sources.sizes[groups]
         passes, places = np.divmod(numbers, sizes)
         streams = passes * len(self.names) + groups  # each pass of a source is a shuffle of its own
-        key = make_keys("mixed", self._order.seed)
+        key = make_keys("mixed", self._seed)
         places = permute_each_position(places, self._sides[groups], streams, key)
-        return self.sources.find_rows(groups, places, total)
+        rows = self.sources.find_rows(groups, places, total)
+        return rows if self._attached is None else self._attached.find_starts(rows)
+
+    def choose_fields(self, slab: Slab, fields: Sequence[str] | None) -> Mapping[str, Field]:
+        """See `Order`."""
+        if self._attached is None:
+            return super().choose_fields(slab, fields)
+        return self._attached.choose_fields(slab, fields)
+
+    def in_sequence(self) -> Order:
+        """See `Order`."""
+        return self._order.in_sequence()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__ | {"windows": None}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self.windows = None if self._attached is None else self._attached.windows
 
     def length(self, total: int) -> int:
         """See `Order`."""
@@ -335,20 +332,12 @@ def _any_reached(ends: np.ndarray, rows: np.ndarray) -> bool:
 
 
 def _make_field_sources(slab: Slab, field: str, names: Sequence[str]) -> Sources:
-    sources, known = _group_by_field(slab, field)
+    sources, known = group_by_field(slab, field)
     _check_names(names, known)
     places = {name: place for place, name in enumerate(known)}
     chosen = np.array([places[name] for name in names])
     sizes, starts = sources.sizes[chosen], sources.starts[chosen]
     return sources._replace(sizes=sizes, starts=starts, steps=np.ones_like(sizes))
-
-
-def _group_by_field(slab: Slab, field: str) -> tuple[Sources, list[str]]:
-    groups = group_rows(slab, field)
-    sizes = np.diff(groups.ends, prepend=0)
-    starts = groups.ends - sizes
-    sources = Sources(sizes, starts, np.ones_like(sizes), {}, groups.row_index)
-    return sources, name_values(slab, field, groups.values)
 
 
 def _check_weights(weights: Any) -> dict[str, float]:

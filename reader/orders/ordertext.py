@@ -24,7 +24,7 @@ ORDERS = Registry(
         "Near": "fieldslab.reader.orders.near:Near",
         "ByLength": "fieldslab.reader.orders.bylength:ByLength",
         "Mixed": "fieldslab.reader.orders.mixed:Mixed",
-        "Balanced": "fieldslab.reader.orders.mixed:Balanced",
+        "Balanced": "fieldslab.reader.orders.balanced:Balanced",
         "Grouped": "fieldslab.reader.orders.grouped:Grouped",
         "TokenBudget": "fieldslab.reader.orders.tokenbudget:TokenBudget",
         "Subset": "fieldslab.reader.orders.order:Subset",
@@ -43,7 +43,7 @@ def parse_order(text: str) -> Order:
     """Make the order that a text such as `Mixed({"web": 0.7, "code": 0.3}, seed=1)` describes.
 
     The text is a name of `ORDERS`, with or without arguments: numbers, strings, None, True, False,
-    `range(...)`, and lists, tuples and dicts of these. Nothing of it is executed.
+    `range(...)`, `Windows(...)`, and lists, tuples and dicts of these. Nothing of it is executed.
 
     Raises UsageError.
     """
@@ -51,17 +51,21 @@ def parse_order(text: str) -> Order:
         call = ast.parse(text.strip(), mode="eval").body
         if isinstance(call, ast.Name):
             return _make_order(call.id, [], {})
-        if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Name):
-            raise ValueError
-        arguments = [_evaluate(argument) for argument in call.args]
-        if any(keyword.arg is None for keyword in call.keywords):
-            raise ValueError  # **
-        options = {str(keyword.arg): _evaluate(keyword.value) for keyword in call.keywords}
+        return _parse_call(call)
     except FieldslabError:
         raise
     except (SyntaxError, ValueError, TypeError, MemoryError, RecursionError):
         problem = f"{mark_option('order')}: not an order"
         raise UsageError(problem, found=text, hint=_HINT) from None
+
+
+def _parse_call(call: ast.expr) -> Order:
+    if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Name):
+        raise ValueError
+    arguments = [_evaluate(argument) for argument in call.args]
+    if any(keyword.arg is None for keyword in call.keywords):
+        raise ValueError  # **
+    options = {str(keyword.arg): _evaluate(keyword.value) for keyword in call.keywords}
     return _make_order(call.func.id, arguments, options)
 
 
@@ -77,6 +81,9 @@ def recall_order(key: Mapping[str, Any]) -> Order:
                 name: range(*rows) if isinstance(rows, list) else rows
                 for name, rows in options["groups"].items()
             }
+        windows = options.get("windows")
+        if key["name"] == "Mixed" and isinstance(windows, Mapping) and windows["name"] == "Windows":
+            options["windows"] = recall_order(windows)
         order = _make_order(str(key["name"]), [], options)
         order = order.recall(key) or order
         if order.key() | {"members": None} == {**key, "members": None}:
@@ -110,6 +117,8 @@ def _evaluate(node: ast.expr) -> Any:
         if None in node.keys:
             raise ValueError("** in a dict")
         return dict(zip(keys, map(_evaluate, node.values), strict=True))
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "Windows":
+        return _parse_call(node)
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "range":
         if node.keywords:
             raise ValueError("range with names")

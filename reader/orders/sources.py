@@ -156,6 +156,18 @@ def name_values(slab: Slab, field: str, values: np.ndarray) -> list[str]:
     return [str(value) for value in values.tolist()]
 
 
+def group_by_field(slab: Slab, field: str) -> tuple[Sources, list[str]]:
+    """Group rows by the values of a field, and name these.
+
+    Raises UnknownField, UsageError.
+    """
+    groups = group_rows(slab, field)
+    sizes = np.diff(groups.ends, prepend=0)
+    starts = groups.ends - sizes
+    sources = Sources(sizes, starts, np.ones_like(sizes), {}, groups.row_index)
+    return sources, name_values(slab, field, groups.values)
+
+
 def _read_chunks(slab: Slab, name: str) -> Iterator[tuple[int, np.ndarray]]:
     for first in range(0, len(slab), CHUNK):
         batch = slab.gather(range(first, min(first + CHUNK, len(slab))), [name])

@@ -10,7 +10,13 @@ from fieldslab.reader.elements import ElementWindows
 from fieldslab.reader.images.steps import ImageSteps
 from fieldslab.reader.orders.order import Order, shuffle_positions
 from fieldslab.reader.orders.unattached import make_unattached_error
-from fieldslab.reader.rows import Rows, check_integer, check_rows, wrap_rows
+from fieldslab.reader.rows import (
+    Rows,
+    check_integer,
+    check_rows,
+    make_out_of_range_error,
+    wrap_rows,
+)
 from fieldslab.reader.runs import Runs
 from fieldslab.reader.slab import Slab
 from fieldslab.reader.windowed import choose_element_field, resolve_runs
@@ -178,21 +184,30 @@ class AttachedWindows(Order):
     repeats = False
     windows: RowWindows | ElementWindows
 
-    def __init__(self, order: Windows, slab: Slab, runs: Runs | None) -> None:
+    def __init__(
+        self, order: Windows, slab: Slab, runs: Runs | None, borders: Sequence[int] = ()
+    ) -> None:
+        """Take the runs that no window goes beyond, and rows that each run ends at, ascending."""
         self._order = order
         self._slab = slab
-        self._given = runs
+        self._given = runs, borders
         shape, stride, total = order.shape, order.stride, len(slab)
         if order.of is not None:
             assert shape.length is not None
-            self.windows = ElementWindows(slab.storage, slab.view, order.of, shape.length)
-            total, runs = self.windows.total, self.windows.runs
-        else:
+            self.windows = elements = ElementWindows(
+                slab.storage, slab.view, order.of, shape.length
+            )
+            total, runs = elements.total, elements.runs
+            borders = [elements.count_before(row) for row in borders]
+        whole = Runs([0], [total]) if runs is None else runs
+        whole.check_rows(total)
+        self._runs = whole.cut(np.unique(np.array(borders, np.int64)))
+        if order.of is None:
             drops = order.edges == "drop"  # and starts are such that no window goes beyond its run
-            bounds = (None, None) if drops else (runs, order.edges)
+            kept = None if runs is None and not borders else self._runs
+            bounds = (None, None) if drops else (kept, order.edges)
             self.windows = RowWindows(slab.storage, slab.view, shape, *bounds)
-        self._runs = runs = Runs([0], [total]) if runs is None else runs
-        runs.check_rows(total)
+        runs = self._runs
         self._first = 0
         rows = runs.lengths
         if order.edges == "drop":
@@ -217,6 +232,15 @@ class AttachedWindows(Order):
         starts += (numbers - self._begins[runs]) * self._order.stride
         return starts
 
+    def find_numbers(self, rows: range) -> range:
+        """Find the numbers of the windows in neighbouring rows, between borders of runs."""
+        ends = [rows.start, rows.stop]
+        if isinstance(self.windows, ElementWindows):
+            ends = [self.windows.count_before(row) for row in ends]
+        first, last = np.searchsorted(self._runs.starts, ends).tolist()
+        counts = np.concatenate([[0], self._ends])
+        return range(int(counts[first]), int(counts[last]))
+
     def length(self, total: int) -> int:
         """See `Order`."""
         return int(self._ends[-1]) if len(self._ends) else 0
@@ -233,7 +257,39 @@ class AttachedWindows(Order):
         return self._order.key()
 
     def __reduce__(self) -> tuple[object, ...]:
-        return AttachedWindows, (self._order, self._slab, self._given)
+        return AttachedWindows, (self._order, self._slab, *self._given)
 
     def __repr__(self) -> str:
         return repr(self._order)
+
+
+def attach_groups(
+    order: Windows, slab: Slab, groups: Mapping[str, Any]
+) -> tuple[AttachedWindows, list[range]]:
+    """Attach an order to a slab, and number the windows of each group of rows as they are stored.
+
+    No window goes beyond its group. Raises UsageError where a group is no range of neighbouring
+    rows, or has no window.
+    """
+    borders: set[int] = set()
+    for name, rows in groups.items():
+        if not isinstance(rows, range) or rows.step != 1 or rows.start < 0:
+            raise UsageError(
+                f"the group {name!r} has no windows: its rows are not told to be neighbours",
+                expected="a range of rows, such as range(0, 1000)",
+                found=repr(rows)[:80],
+            )
+        if rows.stop > len(slab):
+            raise make_out_of_range_error(rows.stop - 1, len(slab))
+        borders |= {rows.start, rows.stop}
+    runs = resolve_runs(slab, order.within)
+    attached = AttachedWindows(order, slab, runs, sorted(borders - {0, len(slab)}))
+    numbers = [attached.find_numbers(rows) for rows in groups.values()]
+    for name, some in zip(groups, numbers, strict=True):
+        if not some:
+            raise UsageError(
+                f"the source {name!r} has no window",
+                expected="a run of rows as long as a window",
+                hint='Make windows shorter, or write edges="repeat" or edges="zeros".',
+            )
+    return attached, numbers

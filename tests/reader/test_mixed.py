@@ -280,6 +280,11 @@ ORDERS = {
     "grouped": Grouped("label", 5),
     "subset": Subset(np.arange(9, 200, 2)),
     "windows": Windows(7, 3, "label", seed=5),
+    "mixed windows": Mixed(
+        {"web": 2, "code": 1},
+        groups={"web": range(100), "code": range(160, 230)},
+        windows=Windows(7, 3),
+    ),
 }
 
 
@@ -366,6 +371,7 @@ def test_streams_are_frozen(slab: Slab) -> None:
         "grouped": [140, 142, 144, 141, 143, 78, 21, 82],
         "subset": [183, 71, 95, 151, 93, 111, 195, 181],
         "windows": [187, 102, 0, 123, 214, 51, 199, 148],
+        "mixed windows": [66, 172, 3, 93, 175, 33, 27, 178],
     }
 
 
