@@ -62,7 +62,7 @@ def infer_field(leaf: Leaf, sample: Sample) -> InferredField:
             found=str(leaf.type),
         )
     if cast == "nested" or (cast is None and leaf.nested):
-        return _infer_nested(leaf)
+        return _infer_nested(replace(leaf, options=replace(leaf.options, cast=None)))
     if cast in LAYOUTS:
         return _infer_layout(leaf, cast)
     if cast is None and (ordered := _find_category_order(leaf.type)) is not None:
@@ -182,17 +182,20 @@ def _infer_numbers(leaf: Leaf, sample: Sample) -> InferredField:
 
 
 def _infer_nested(leaf: Leaf) -> InferredField:
-    """Infer the field of lists of text, of bytes, or of lists of numbers that differ in length."""
+    """Infer the field of lists of text, of bytes, or of lists of numbers that differ in length.
+
+    Lists of plain numbers, which a cast of a whole struct names as well, are ragged.
+    """
     sizes, element = find_list_sizes(leaf.type)
     why, members, depth, shape = _describe_leaf(leaf), dict[str, Any](), len(sizes), sizes[2:]
     if is_text(element) or is_bytes(element):
         depth += 1
         members = {"inner": "text" if is_text(element) else "binary"}
     else:
-        if leaf.options.cast == "nested":
-            leaf = replace(leaf, options=replace(leaf.options, cast=None))
         members = describe_element(leaf, element) | {"inner": "ragged"}
         members["shape"] = (*shape, *members["shape"])
+    if depth == 1 and members["inner"] == "ragged":
+        return InferredField(why, "list", describe_element(leaf, element) | {"kind": "ragged"})
     if depth < 2 or None in shape or (members["inner"] != "ragged" and depth > 2):
         problem = "lists in lists, deeper than two levels" if depth > 2 else "not lists of lists"
         hint = _make_json_hint(leaf.name)

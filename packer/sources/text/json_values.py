@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Annotated, Any
 
 import msgspec
+import numpy as np
 import pyarrow as pa
 
 JSON_TEXT = pa.json_(pa.large_string())
@@ -66,21 +67,31 @@ def holds_mixed(kind: Any) -> bool:
     return kind is Mixed
 
 
-def make_type(kind: Any) -> pa.DataType:
-    """Return the type of a description; JSON text for lists of anything but scalars or lists."""
+def make_type(kind: Any, *, nested: bool = False) -> pa.DataType:
+    """Return the type of a description; JSON text for lists of anything but scalars or lists.
+
+    With `nested`, lists of objects are lists of structs, where no value is of several types.
+    """
     if kind is None:
         return pa.null()
     if isinstance(kind, dict):
-        members = [(name, make_type(member)) for name, member in kind.items()]
+        members = [(name, make_type(member, nested=nested)) for name, member in kind.items()]
         return pa.struct(members) if members else JSON_TEXT
     if isinstance(kind, list):
         inner = kind[0]
         while isinstance(inner, list):
             inner = inner[0]
-        if isinstance(inner, dict) or inner is Mixed:
+        if inner is Mixed or (isinstance(inner, dict) and not (nested and _is_typed(inner))):
             return JSON_TEXT
-        return pa.list_(make_type(kind[0]))
+        return pa.list_(make_type(kind[0], nested=nested))
     return JSON_TEXT if kind is Mixed else kind
+
+
+def _is_typed(kind: Any) -> bool:
+    """Return whether objects have members that each have one type."""
+    if isinstance(kind, dict):
+        return bool(kind) and all(map(_is_typed, kind.values()))
+    return _is_typed(kind[0]) if isinstance(kind, list) else isinstance(kind, pa.DataType)
 
 
 def choose_json_type(kind: pa.DataType, target: str) -> pa.DataType:
@@ -127,12 +138,26 @@ def _make_annotation(kind: pa.DataType) -> Any:
     return (bool if types.is_boolean(kind) else float if types.is_floating(kind) else str) | None
 
 
+def _holds_structs(kind: pa.DataType) -> bool:
+    while pa.types.is_list(kind):
+        kind = kind.value_type
+    return bool(pa.types.is_struct(kind))
+
+
 def make_json_array(values: list[Any], kind: pa.DataType) -> pa.Array:
     """Make a column of decoded values. Raises ValueError where one does not fit."""
     if kind == JSON_TEXT:
         texts = [None if raw is None or bytes(raw) == b"null" else bytes(raw) for raw in values]
         return pa.ExtensionArray.from_storage(
             JSON_TEXT, pa.array(texts, pa.large_binary()).cast(pa.large_string())
+        )
+    if pa.types.is_list(kind) and _holds_structs(kind):
+        lengths = [0 if row is None else len(row) for row in values]
+        offsets = pa.array(np.cumsum([0, *lengths], dtype=np.int32))
+        items = [item for row in values for item in row or ()]
+        mask = pa.array([row is None for row in values], pa.bool_())
+        return pa.ListArray.from_arrays(
+            offsets, make_json_array(items, kind.value_type), type=kind, mask=mask
         )
     if not pa.types.is_struct(kind):
         return pa.array(values, kind)

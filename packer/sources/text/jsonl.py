@@ -1,5 +1,6 @@
 """Files with a JSON object in each line."""
 
+import base64
 from collections.abc import Mapping
 from operator import attrgetter
 from typing import Any
@@ -63,6 +64,8 @@ class JsonLinesSource(TextSource):
                     row = self._decode_line(file, block, number, line)
                     merge_members(types, row)
         self._known["mixed"] = [name for name, kind in types.items() if holds_mixed(kind)]
+        nested = pa.schema([(name, make_type(kind, nested=True)) for name, kind in types.items()])
+        self._known["nested"] = base64.b64encode(nested.serialize().to_pybytes()).decode()
         return {name: make_type(kind) for name, kind in types.items()}
 
     def set_schema(self) -> None:
@@ -78,6 +81,10 @@ class JsonLinesSource(TextSource):
             if not names and pattern.isidentifier():
                 names = [pattern]
             for name in names:
+                if target == "nested" and name in self.types:
+                    data = base64.b64decode(self._known["nested"])
+                    self.types[name] = pa.ipc.read_schema(pa.py_buffer(data)).field(name).type
+                    continue
                 self.types[name] = choose_json_type(self.types.get(name, pa.null()), target)
                 self._known["mixed"] = [n for n in self._known["mixed"] if n != name]
         self.set_schema()
