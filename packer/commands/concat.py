@@ -37,7 +37,8 @@ def concat(
 
     Files get a second name where they lie on the same file system (hard links), and are copied and
     verified elsewhere. Fields must be stored alike; slabs that differ are read as a union. To
-    continue an interrupted copy, run the same command again.
+    continue an interrupted copy, run the same command again. Signatures of the slabs stay behind:
+    sign the new one.
     """
     from fieldslab.packer.commands.progress import show_bar
     from fieldslab.packer.commands.text_format import format_count
