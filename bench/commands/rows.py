@@ -90,10 +90,10 @@ def rows(
 
     Prints the number of each row, one a line, in the sequence in which a Loader returns them: rank
     by rank. It computes the step from the order, so the time does not depend on how many steps
-    came before. With --rows-file, the Loader had a view of these rows; they are listed with their
-    numbers in the slab.
+    came before. If the Loader had a view, give its rows by --rows-file, where they are no slice
+    that --state tells. Rows are listed with their numbers in the slab.
     """
-    from fieldslab.bench.openview import open_view
+    from fieldslab.bench.openview import open_view, slice_as_saved
     from fieldslab.reader import Loader
     from fieldslab.reader.orders.ordertext import parse_order, recall_order
     from fieldslab.schemas.errors import UsageError
@@ -107,6 +107,8 @@ def rows(
     }
     opened = open_view(slab, rows_file, **places)
     saved = None if state is None else _read_state(Path(state))
+    if saved is not None:
+        opened = slice_as_saved(opened, saved, rows_file)
     if order is not None:
         chosen = parse_order(order)
     else:
@@ -120,7 +122,7 @@ def rows(
     for member in range(world_size) if rank is None else [rank]:
         numbers += loader.rows_at(epoch, step, member).tolist()
     counts_elements = getattr(chosen, "of", None) is not None
-    if rows_file is not None and not counts_elements:
+    if not counts_elements:
         numbers = [opened.view[number] for number in numbers]
     if show or images is not None:
         if counts_elements:

@@ -73,6 +73,19 @@ def test_rows_of_a_file_are_read(
                 capsys, rows, *options, "--state", state, "--batch-size", 4, "--show"
             ).split()
             assert [left.count(str(value)) for value in values[4:]] == [1, 1]
+    for view in (open_slab(slab)[25::-2], open_slab(slab)[3:30][::3]):
+        with case(view.view):
+            loader = Loader(view, 4, Shuffled(3), prefetch=0)
+            batches = iter(loader)
+            next(batches)
+            state.write_text(json.dumps(loader.state_dict()))
+            told = run(capsys, rows, slab, "--state", state, "--batch-size", 4).split()
+            assert [10 * int(row) for row in told] == next(batches)["x"].tolist()
+            with pytest.raises(UsageError, match="Leave it out"):
+                run(capsys, rows, *options, "--state", state, "--batch-size", 4)
+    state.write_text(json.dumps(Loader(open_slab(slab).select(LISTED), 4).state_dict()))
+    with pytest.raises(UsageError, match="give --rows-file"):
+        run(capsys, rows, slab, "--state", state, "--batch-size", 4)
     out = tmp_path / "out.parquet"
     assert json.loads(run(capsys, export, slab, "-o", out, *options[1:], "--json"))["rows"] == 6
 
