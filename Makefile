@@ -73,7 +73,7 @@ campaign: $(FULL)
 	$(BIN)/python -m tests.campaign --minutes $(MINUTES)
 
 # These trace system calls.
-campaign-kills: strace
+campaign-kills campaign-errnos campaign-power: strace
 strace:
 	@command -v strace >/dev/null || { \
 		[ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && \

@@ -164,8 +164,11 @@ class OpenFolder:
 
 
 def measure_regular_file(fd: int, path: Path, damaged: type[Damaged], field: str | None) -> int:
-    """Return the size of a file that is open. Raises `damaged` where it is no regular file."""
-    info = os.fstat(fd)
+    """Return the size of an open file. Raises `damaged` for no regular file, and Unreadable."""
+    try:
+        info = os.fstat(fd)
+    except OSError as error:
+        raise make_unreadable_error(error, path, field=field) from error
     if not stat.S_ISREG(info.st_mode):
         raise damaged("is not a regular file", file=path, field=field, hint=RESTORE)
     return info.st_size

@@ -49,9 +49,11 @@ from fieldslab.packer.write.space import ShardBytes, get_free_bytes
 from fieldslab.packer.write.stream import ignore_progress
 from fieldslab.packer.write.versions import check_versions, get_versions
 from fieldslab.packer.write.writers import ShardRecord, merge_tallies
+from fieldslab.schemas import layout
 from fieldslab.schemas.episodes import replace_episodes
 from fieldslab.schemas.errors import NoSpace, NotASlab, UsageError
 from fieldslab.schemas.fields import Field, Role
+from fieldslab.schemas.files import sync_directory
 from fieldslab.schemas.folder import load_manifest
 from fieldslab.schemas.manifest import MANIFEST, SHUFFLE_ATTRIBUTE, Manifest, Provenance
 from fieldslab.schemas.notices import LOG
@@ -168,12 +170,24 @@ def find_scattered(plan: RepackPlan, out: Path) -> Manifest | None:
     return None
 
 
+_REMOVED = 10**9
+"""More than a slab has shards."""
+
+
 def remove_shards(slab: Path) -> None:
-    """Remove the shards of a slab: nothing but its manifest stays."""
+    """Remove the shards of a slab: nothing but its manifest stays.
+
+    The first shard goes first, durably: who finds it missing knows that the rest may be, too.
+    """
     with name_write_errors(slab):
-        for path in slab.iterdir():
+        first = slab / layout.name_shard(0)
+        if first.exists():
+            first.rename(slab / layout.name_shard(_REMOVED))
+            sync_directory(slab)
+        for path in list(slab.iterdir()):
             if path.name != MANIFEST:
                 remove_path(path)
+        sync_directory(slab)
 
 
 def _scatter(

@@ -237,6 +237,7 @@ class Staging(SlabBuilder):
         self._journal.rewrite(
             self.finished.values()
         )  # first of all: it tells that the rest is ours
+        sync_directory(self.folder)
         self.slab.mkdir(exist_ok=True)
         sync_directory(self.folder)
         shards = len(list(self.slab.glob("shard-?????")))
@@ -294,6 +295,7 @@ class Staging(SlabBuilder):
         self._remove_attempts()
         for path in (self.scattered, get_partial_path(self.scattered)):
             remove_path(path)
+        sync_directory(self.folder)
         for path in (self._journal.fresh, self._journal.path):
             remove_path(path)
         self.folder.rmdir()

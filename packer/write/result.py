@@ -5,6 +5,7 @@ from pathlib import Path
 
 from fieldslab.packer.commands.text_format import format_count, format_duration, format_size
 from fieldslab.packer.convert.damaged_rows import LeftOutRow
+from fieldslab.schemas.files import make_unreadable_error
 from fieldslab.schemas.manifest import Manifest
 
 
@@ -49,5 +50,8 @@ class PackResult:
 
 
 def count_bytes(out: Path) -> int:
-    """Count the bytes of all files of a slab."""
-    return sum(file.stat().st_size for file in out.rglob("*") if file.is_file())
+    """Count the bytes of all files of a slab. Raises Unreadable."""
+    try:
+        return sum(file.stat().st_size for file in out.rglob("*") if file.is_file())
+    except OSError as error:
+        raise make_unreadable_error(error, Path(error.filename or out)) from error

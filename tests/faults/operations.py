@@ -228,6 +228,14 @@ class Scene:
                     raise
                 self.operation.run(self.world, self.place, True, self.jobs)
 
+    def check_done(self) -> str:
+        """What is wrong with the new state, where an operation said that it made it."""
+        if self.operation.then is not None:
+            return ""
+        seen = read_tree(self.place)
+        missing = {name for name, data in self.after.items() if seen.get(name) != data}
+        return f"these are not as they should be: {sorted(missing)[:6]}" if missing else ""
+
     def _run_all(self, again: bool = False) -> None:
         self.run(again)
         if self.operation.then is not None:
