@@ -256,7 +256,11 @@ def test_keys_at_urls_and_unions(
     assert cli("sign", other, "--key", key).code == 0
     assert cli("verify", union, "--public-key", public).code == 0
     assert cli("verify", f"{server.url}/both.slabs", "--public-key", public).code == 0
+    checked = cli("verify", other, "--public-key", public)
+    assert "signed with key" in checked.out
+    assert "find accidents" in checked.err
     with open_slab_files(other) as files:
-        pack(pa.table({"x": [1]}), other, force=True)  # also where a signature lies
+        pack(pa.table({"x": [1]}), other, force=True, digest="sha256")  # a signed one, too
         assert check_signature(files, load_public_key(key.with_suffix(".pub")))
     assert "not signed" in cli("verify", other, "--public-key", public).out
+    assert not cli("verify", other, "--id", load_manifest(other).id).err
