@@ -34,8 +34,8 @@ class CocoImage(msgspec.Struct, gc=False):
 
     id: Id
     file_name: str
-    height: int | None = None
-    width: int | None = None
+    height: float | None = None
+    width: float | None = None
 
 
 class CocoObject(msgspec.Struct, gc=False):
@@ -135,7 +135,7 @@ class _Listed(NamedTuple):
     number: int
     identity: Id | None
     objects: list[CocoObject]
-    size: tuple[int | None, int | None]
+    size: tuple[float | None, float | None]
     place: str
 
 
@@ -206,7 +206,7 @@ def make_object_columns(
         hints["labels"] = ColumnHint(
             logical=Logical("class_label", names=titles),
             attributes={"fieldslab.category_ids": list(categories)},
-            why=f"{len(titles)} categories",
+            why="1 category" if len(titles) == 1 else f"{len(titles):,} categories",
         )
     for name, dtype, why in (
         ("area", np.float64, "areas"),
@@ -225,12 +225,8 @@ def make_object_columns(
     if any(item.keypoints for item in flat):
         columns["keypoints"], hints["keypoints"] = _make_keypoints(flat, counts, get_place)
     if any(item.caption is not None for item in flat):
-        texts = [
-            msgspec.json.encode([item.caption for item in items]).decode() for items in objects
-        ]
-        kind = pa.json_(pa.large_string())
-        storage = pa.array(texts, pa.large_string())
-        columns["captions"] = pa.ExtensionArray.from_storage(kind, storage)
+        texts = [[item.caption for item in items] for items in objects]
+        columns["captions"] = pa.array(texts, pa.large_list(pa.large_string()))
     return columns, hints
 
 

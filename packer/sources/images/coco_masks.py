@@ -35,7 +35,7 @@ Mask = list[list[float]] | Rle | None
 
 
 def make_mask_columns(
-    masks: list[list[Mask]], sizes: list[tuple[int | None, int | None]], places: list[str]
+    masks: list[list[Mask]], sizes: list[tuple[float | None, float | None]], places: list[str]
 ) -> dict[str, Any]:
     """Make the columns of masks; those that no object has are left out.
 
@@ -93,7 +93,7 @@ def _check_polygon(polygon: list[float], place: str) -> np.ndarray:
     return np.array(polygon, np.float64).reshape(-1, 2)
 
 
-def _read_runs(mask: Rle, size: tuple[int | None, int | None], place: str) -> np.ndarray:
+def _read_runs(mask: Rle, size: tuple[float | None, float | None], place: str) -> np.ndarray:
     runs = decompress_runs(mask.counts) if isinstance(mask.counts, str) else mask.counts
     fits = len(mask.size) == 2 and all(run >= 0 for run in runs)
     height, width = mask.size if fits else (0, 0)

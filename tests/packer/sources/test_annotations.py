@@ -291,6 +291,20 @@ def test_coco_elsewhere(tmp_path: Path) -> None:
     assert [slab[row]["split"] for row in (0, 5)] == ["train", "valid"]
 
 
+def test_captions(tmp_path: Path) -> None:
+    """Each image has any number of captions, in the order of the file; heights may be 24.0."""
+    root = write_images(tmp_path / "raw", ["a.jpg", "b.jpg"])
+    images = [{"id": n, "file_name": f"{name}.jpg", "height": 24.0} for n, name in enumerate("ab")]
+    texts = ["a 'dog'", "", "ü 漢"]
+    notes = [{"image_id": 1, "id": n, "caption": text} for n, text in enumerate(texts)]
+    path = root / "captions.json"
+    path.write_text(json.dumps({"images": images, "annotations": notes}))
+    pack(root, tmp_path / "slab")
+    slab = open_slab(tmp_path / "slab")
+    assert list(slab.fields) == ["image", "captions", "image_id", "path"]
+    assert [list(slab[row]["captions"]) for row in (0, 1)] == [[], texts]
+
+
 def spoil(content: dict[str, Any], key: str, value: Any) -> str:
     """Change a member of the first annotation."""
     first = content["annotations"][0]
