@@ -23,6 +23,8 @@ from fieldslab.reader.windowed import choose_element_field, resolve_runs
 from fieldslab.reader.windows import RowWindows, WindowShape
 from fieldslab.schemas.errors import UsageError
 from fieldslab.schemas.fields import Field
+from fieldslab.schemas.manifest import SHUFFLE_ATTRIBUTE
+from fieldslab.schemas.notices import warn
 
 _EDGES = ("drop", "repeat", "zeros")
 
@@ -93,7 +95,24 @@ class Windows(Order):
 
     def attach(self, slab: Slab) -> "AttachedWindows":
         """See `Order`. Raises UnknownField, UsageError."""
-        return AttachedWindows(self, slab, resolve_runs(slab, self.within))
+        self.warn_of_shuffled(slab)
+        attached = AttachedWindows(self, slab, resolve_runs(slab, self.within))
+        if len(slab) and not attached.length(len(slab)):
+            warn(
+                f"{self!r} has no window in {slab.path}: each is longer than any run of rows. Make "
+                'windows shorter, or write edges="repeat" or edges="zeros".'
+            )
+        return attached
+
+    def warn_of_shuffled(self, slab: Slab) -> None:
+        """Warn where neighbouring rows have nothing to do with each other."""
+        for files in slab.storage.slabs.files if self.of is None else ():
+            if SHUFFLE_ATTRIBUTE in files.manifest.attributes:
+                warn(
+                    f"{self!r} takes neighbouring rows, and {files.path} was shuffled when it was "
+                    "packed. Pack it without shuffle."
+                )
+                return
 
     def in_sequence(self) -> "Windows":
         """See `Order`."""
@@ -271,6 +290,7 @@ def attach_groups(
     No window goes beyond its group. Raises UsageError where a group is no range of neighbouring
     rows, or has no window.
     """
+    order.warn_of_shuffled(slab)
     borders: set[int] = set()
     for name, rows in groups.items():
         if not isinstance(rows, range) or rows.step != 1 or rows.start < 0:

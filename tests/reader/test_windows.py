@@ -3,6 +3,7 @@
 import json
 import math
 import pickle
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ import torch
 from tests.naming import case
 from tests.reader.conftest import ROWS, Example
 from tests.reader.images.packing import pack_images, photographs
-from tests.slabs import array_path, categorical, flip, poke, ragged, redigest, write_slab
+from tests.slabs import array_path, categorical, flip, lie, poke, ragged, redigest, write_slab
 from torch.utils.data import DataLoader
 
 from fieldslab.reader import (
@@ -20,6 +21,7 @@ from fieldslab.reader import (
     Decode,
     ImageSteps,
     Loader,
+    Mixed,
     Pad,
     RandomHorizontalFlip,
     RandomResizedCrop,
@@ -36,6 +38,8 @@ from fieldslab.reader.grain import grain_batches
 from fieldslab.reader.torch import SlabDataset, collate
 from fieldslab.schemas.episodes import Episodes
 from fieldslab.schemas.errors import DamagedArray, RowOutOfRange, UnknownField, UsageError
+from fieldslab.schemas.manifest import SHUFFLE_ATTRIBUTE
+from fieldslab.schemas.notices import FieldslabWarning
 
 EPISODES = np.repeat([4, 9, 4, 0, 7], [11, 1, 150, 138 - 30, 30])
 
@@ -568,6 +572,27 @@ FROZEN = {
     "stored": [0, 3, 6, 9],
     "elements": [272, 432, 64, 112],
 }
+
+
+def test_windows_that_make_no_sense_are_warned_of(series: Slab, tmp_path: Path) -> None:
+    """Of rows that were shuffled, alone or in a union, and where no run is long enough."""
+    path = write_slab(tmp_path / "a.slab", {"x": np.arange(20)})
+    lie(path, attributes={SHUFFLE_ATTRIBUTE: 0})
+    shuffled = open_slab(path)
+    plain = open_slab(write_slab(tmp_path / "b.slab", {"x": np.arange(20)}))
+    for slab in (shuffled, plain + shuffled):
+        with pytest.warns(FieldslabWarning, match=r"a\.slab was shuffled"):
+            Windows(3).attach(slab)
+    groups = {"a": range(20)}
+    with pytest.warns(FieldslabWarning, match="was shuffled"):
+        Mixed({"a": 1}, groups=groups, windows=Windows(3)).attach(shuffled)
+    with pytest.warns(FieldslabWarning, match="has no window"):
+        Windows(200, within="episode").attach(series)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        Windows(3).attach(plain)
+        Windows(3, of="x").attach(shuffled)
+        Windows(3).attach(series[:0])
 
 
 def test_what_makes_no_windows_is_refused(series: Slab, slab: Slab) -> None:
