@@ -44,6 +44,8 @@ class StoredArray:
         Rows that can only be read together.
     refusal
         Why it cannot be packed, and what to do about it.
+    value_bytes
+        An estimate of the bytes of a value, where values differ in length.
     """
 
     name: str
@@ -52,6 +54,7 @@ class StoredArray:
     attributes: Mapping[str, Any] = field(default_factory=dict)
     chunk_rows: int = 1
     refusal: tuple[str, str] | None = None
+    value_bytes: int | None = None
 
     @property
     def rows(self) -> int | None:
@@ -61,7 +64,7 @@ class StoredArray:
     @property
     def row_bytes(self) -> int:
         """Bytes of a row, of all members."""
-        return max(prod(self.shape[1:]) * self.dtype.itemsize, 1)
+        return max(prod(self.shape[1:]) * (self.value_bytes or self.dtype.itemsize), 1)
 
     def list_columns(self) -> list[ArrayColumn]:
         """List the columns that it becomes."""
@@ -182,10 +185,14 @@ class ArraySource(Source):
     def column_bytes(self, path: tuple[int, ...]) -> int | None:
         """Count the bytes of all values."""
         name = self.schema.names[path[0]]
-        parts = [part for part in self._parts if name in part.columns]
+        pairs = [
+            (part.columns[name], part.arrays[part.columns[name].array])
+            for part in self._parts
+            if name in part.columns
+        ]
         return sum(
-            part.columns[name].row_bytes * (part.arrays[part.columns[name].array].rows or 0)
-            for part in parts
+            (array.row_bytes if array.value_bytes else column.row_bytes) * (array.rows or 0)
+            for column, array in pairs
         )
 
     def _cut_units(self, names: Sequence[str]) -> Iterator[Unit]:

@@ -21,6 +21,8 @@ from fieldslab.schemas.optiontext import mark_option
 _UNITS = ("s", "ms", "us", "ns")
 _COARSE_UNITS = {"W": 604_800, "D": 86_400, "h": 3600, "m": 60}
 """Seconds of the units that become seconds."""
+BYTES: np.dtype[Any] = np.dtype("O", metadata={"vlen": bytes})
+"""The dtype of bytes of any length."""
 _NAT = np.iinfo(np.int64).min
 _EXCLUDE = f"{mark_option('exclude', ['{}'])} leaves it out."
 
@@ -107,6 +109,8 @@ def list_columns(
 
 def _describe_dtype(dtype: np.dtype[Any]) -> tuple[pa.DataType | None, DtypeName | None, str]:
     """Return the type in Arrow, what Arrow's type does not say, and why there is no type."""
+    if dict(dtype.metadata or {}) == dict(BYTES.metadata or {"": ""}):
+        return pa.large_binary(), None, ""
     if dtype.hasobject and dtype.kind != "T":
         return None, None, "an array of Python objects is a pickle, which is never read"
     if not dtype.itemsize:
@@ -159,7 +163,7 @@ def _make_elements(column: ArrayColumn, flat: np.ndarray) -> pa.Array:
     if kind == "S":
         return _make_bytes_text(flat)
     if kind in "UTO":
-        return _make_text(flat)
+        return _make_values(column.type, flat)
     if kind == "b":
         flat = flat.view(np.uint8)
         if len(flat) and flat.max() > 1:
@@ -195,15 +199,16 @@ def _make_bytes_text(flat: np.ndarray) -> pa.Array:
     return make_from_lengths(pa.large_string(), letters[inside], lengths)
 
 
-def _make_text(flat: np.ndarray) -> pa.Array:
+def _make_values(kind: pa.DataType, flat: np.ndarray) -> pa.Array:
+    """Make text or bytes of any length of objects of Python."""
     try:
-        return pa.array(flat.tolist(), pa.large_string())
+        return pa.array(flat.tolist(), kind)
     except (ValueError, TypeError, UnicodeError, pa.ArrowException):
         pass
     for row in range(len(flat)):
         try:
-            pa.array(flat[row : row + 1].tolist(), pa.large_string())
+            pa.array(flat[row : row + 1].tolist(), kind)
         except (ValueError, TypeError, UnicodeError, pa.ArrowException) as error:
             text = " ".join(str(error).split())
-            raise BadValue(f"is no text: {text}", row, flat[row : row + 1].tobytes()[:80]) from None
+            raise BadValue(f"is no {kind}: {text}", row, repr(flat[row])[:80]) from None
     raise AssertionError("each value is text, all together are none")

@@ -21,7 +21,7 @@ _CODECS = (
     *("adler32", "crc32", "crc32c", "fletcher32", "jenkins_lookup3"),
     *("blosc", "bz2", "gzip", "lz4", "lzma", "zlib", "zstd"),
     *("astype", "bitround", "delta", "fixedscaleoffset", "packbits", "quantize", "shuffle"),
-    *("bytes", "sharding_indexed", "transpose", "vlen-utf8"),
+    *("bytes", "sharding_indexed", "transpose", "vlen-bytes", "vlen-utf8"),
 )
 """Codecs whose values are numbers or text. Others may hold objects of Python."""
 
@@ -50,6 +50,11 @@ class Node:
         last = (self.metadata.get("codecs") or [{}])[-1]
         return isinstance(last, dict) and str(last.get("name")).endswith("blosc")
 
+    @property
+    def holds_bytes(self) -> bool:
+        """Whether its values are bytes of any length."""
+        return "vlen-bytes" in _list_codecs(self.metadata)
+
     def find_refusal(self) -> tuple[str, str] | None:
         """Find why it is not read: a codec or a dtype that may hold objects of Python."""
         advice = f"{mark_option('exclude', ['{}'])} leaves it out."
@@ -57,11 +62,8 @@ class Node:
         for name in names:
             if name.removeprefix("numcodecs.") not in _CODECS:
                 return f"the codec {name!r} is not read, it may hold objects of Python", advice
-        if (
-            self.version == 2
-            and "O" in str(self.metadata.get("dtype"))
-            and "vlen-utf8" not in names
-        ):
+        objects = self.version == 2 and self.metadata.get("dtype") == "|O"
+        if objects and not {"vlen-utf8", "vlen-bytes"} & set(names):
             return "an array of Python objects is not read", advice
         return None
 

@@ -12,9 +12,10 @@ from zipfile import BadZipFile
 
 import numpy as np
 
+from fieldslab.packer.sources.array_types import BYTES
 from fieldslab.packer.sources.batches import make_damage_error
 from fieldslab.packer.sources.zarr.hierarchy import Hierarchy, Node
-from fieldslab.schemas.errors import FieldslabError, SourceNeedsLibrary
+from fieldslab.schemas.errors import FieldslabError, SourceNeedsLibrary, SourceUnreadable
 
 _ERRORS = (
     ArithmeticError,
@@ -58,7 +59,7 @@ class OpenedArray:
                     store, path=node.path, mode="r", zarr_format=version
                 )
         self.shape = tuple(map(int, self._array.shape))
-        self.dtype = np.dtype(self._array.dtype)
+        self.dtype = BYTES if node.holds_bytes else np.dtype(self._array.dtype)
         stored = self._array.shards or self._array.chunks
         self.chunks = tuple(int(length) for length in self._array.chunks)
         self._stored = tuple(int(length) for length in stored)
@@ -102,6 +103,21 @@ class OpenedArray:
                 yield path, os.stat(path)
             except OSError:
                 yield path, None
+
+    def sample_value_bytes(self) -> int | None:
+        """Return the mean length of values of any length, of some chunks; None for others."""
+        if self.dtype.kind not in "OT" or not self.shape or not self.shape[0]:
+            return None
+        rows, chunk = self.shape[0], self.chunks[0]
+        means = [1]
+        for start in sorted({0, rows // 2 // chunk * chunk, (rows - 1) // chunk * chunk}):
+            try:
+                values = self.read(start, min(start + chunk, rows)).reshape(-1).tolist()
+            except SourceUnreadable:
+                continue  # whoever packs the array learns of it
+            total = sum(len(value) if isinstance(value, str | bytes) else 0 for value in values)
+            means.append(total // max(len(values), 1))
+        return max(means)
 
     def count_missing(self) -> tuple[int, int]:
         """Count the chunks that are not stored, and all of them."""

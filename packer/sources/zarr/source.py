@@ -111,7 +111,10 @@ class ZarrSource(ArraySource):
             return StoredArray(name, shape, np.dtype("V1"), attributes, refusal=refusal)
         opened = self._opened[number, name] = OpenedArray(self._hierarchies[number], node)
         chunk_rows = opened.chunks[0] if opened.chunks else 1
-        return StoredArray(name, opened.shape, opened.dtype, attributes, chunk_rows)
+        value_bytes = opened.sample_value_bytes()
+        return StoredArray(
+            name, opened.shape, opened.dtype, attributes, chunk_rows, value_bytes=value_bytes
+        )
 
     def _open(self, number: int, name: str) -> OpenedArray:
         if (number, name) not in self._opened:

@@ -11,9 +11,11 @@ import pytest
 import zarr
 from tests.naming import case
 from tests.packer.readback import Readback, difference
+from zarr.dtype import VariableLengthBytes
 
 import fieldslab.packer.sources.array_source as array_source
 from fieldslab.packer import pack
+from fieldslab.packer.source import find_source
 from fieldslab.schemas.errors import (
     SourceInconsistent,
     SourceNotFound,
@@ -63,6 +65,9 @@ def test_values(tmp_path: Path, version: int, monkeypatch: pytest.MonkeyPatch) -
     words[:] = arrays["words"] = np.array([f"漢{row}" for row in range(ROWS)], dtype=object)
     told = {"units": "m, NaN where unknown", "scale_factor": 0.5, "_FillValue": float("nan")}
     group["i4"].attrs.update(told)
+    kind = VariableLengthBytes()
+    blobs = group.create_array("blobs", shape=(ROWS,), chunks=(8,), dtype=kind)
+    blobs[:] = arrays["blobs"] = np.array([b"\0x\xff" * (row % 4) for row in range(ROWS)], object)
     pack(tmp_path / "x", tmp_path / "slab")
     back = Readback(tmp_path / "slab")
     assert back.fields["i4"]["attributes"] == told | {"_FillValue": "NaN"}
@@ -70,6 +75,9 @@ def test_values(tmp_path: Path, version: int, monkeypatch: pytest.MonkeyPatch) -
     for name, array in arrays.items():
         with case(name):
             stored = group[name][:]
+            if name == "blobs":
+                assert back.column(name) == array.tolist()
+                continue
             if name in ("text", "words"):
                 assert back.column(name) == [str(value) for value in stored]
                 continue
@@ -80,6 +88,20 @@ def test_values(tmp_path: Path, version: int, monkeypatch: pytest.MonkeyPatch) -
     assert list(Readback(tmp_path / "deep").fields) == ["er/bool"]
     pack(tmp_path / "x" / "i4", tmp_path / "one")
     assert list(Readback(tmp_path / "one").fields) == ["i4"]
+
+
+def test_values_of_any_length_are_read_by_their_size(tmp_path: Path) -> None:
+    """Large values are not read all at once: their size is sampled, not that of a reference."""
+    group = make_group(tmp_path / "x", 3)
+    kind = VariableLengthBytes()
+    blobs = group.create_array("x", shape=(400,), chunks=(4,), dtype=kind)
+    blobs[:] = np.array([b"%03d" % row + bytes(300_000) for row in range(400)], object)
+    source = find_source(tmp_path / "x")
+    largest = max(unit.bytes or 0 for unit in source.units)
+    assert 20 << 20 < largest < 40 << 20
+    assert sum(unit.rows or 0 for unit in source.units) == 400
+    batches = source.read(source.units[-1], [0], 1 << 20)
+    assert [value.as_py()[:3] for batch in batches for value in batch.column(0)][-1] == b"399"
 
 
 def test_fill_values_shards_and_dimensions(tmp_path: Path) -> None:
