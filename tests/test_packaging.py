@@ -17,7 +17,7 @@ import fieldslab.schemas
 ROOT = Path(__file__).parents[1]
 FOLDERS = ("packer", "reader", "schemas", "bench")
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-LARGEST_WHEEL = 1_250_000
+LARGEST_WHEEL = 1_450_000
 """Bytes; pictures and results of benchmarks do not travel in it."""
 
 
@@ -95,7 +95,7 @@ def test_the_sdist_is_the_checkout(built: Path, tmp_path: Path) -> None:
 
 
 def test_the_wheel_is_small_and_has_every_module(built: Path) -> None:
-    """The wheel holds every module of the checkout and none of its results, in 1.25 MB."""
+    """The wheel holds every module of the checkout and none of its results, in 1.45 MB."""
     (wheel,) = built.glob("*.whl")
     assert wheel.stat().st_size < LARGEST_WHEEL
     with ZipFile(wheel) as archive:
