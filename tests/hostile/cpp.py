@@ -16,7 +16,7 @@ import numpy as np
 from tests.hostile.cases import forge
 from tests.hostile.note import add_note
 
-from fieldslab.reader import Slab, open_slab
+from fieldslab.reader import Slab, VarLenValues, open_slab
 from fieldslab.schemas.errors import FieldslabError
 
 _SECONDS = 60
@@ -126,13 +126,22 @@ def sum_rows(slab: Slab, name: str) -> int | None:
     values, valid = batch[name], batch.valid.get(name)
     for row in range(len(batch.rows)):
         null = valid is not None and not valid.view(np.uint8)[row]
+        lists: Sequence[int] = ()
         if isinstance(values, np.ndarray):
             data = values[row : row + 1].tobytes()
+        elif isinstance(values.values, VarLenValues):
+            inner = values[row]
+            data = inner.values.tobytes()
+            item = inner.values[:0].itemsize * int(np.prod(inner.values.shape[1:]))
+            valid_lists = np.ones(len(inner), bool) if inner.valid is None else inner.valid
+            lists = np.where(valid_lists, inner.lengths * item, -1).tolist()
         else:
             data = values.values[values.offsets[row] : values.offsets[row + 1]].tobytes()
         size = 2**64 - 1 if null else len(data)
         checksum = zlib.crc32(size.to_bytes(8, "little"), checksum)
         if not null:
             checksum = zlib.crc32(data, checksum)
+            for length in lists:
+                checksum = zlib.crc32(length.to_bytes(8, "little", signed=True), checksum)
             total += len(data)
     return None if total > _MOST_BYTES else checksum

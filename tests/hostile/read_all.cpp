@@ -51,6 +51,11 @@ void read_column(const slab::Slab& opened, const std::string& name) {
         break;
       }
       of_rows.add(found.data, found.size);
+      if (!column.field().nested) continue;
+      for (const slab::Row& list : column.lists(row)) {
+        const std::uint64_t length = list.null ? ~std::uint64_t(0) : list.size;
+        of_rows.add(&length, sizeof length);
+      }
     }
   } catch (const slab::Error&) {
     end = "refused";

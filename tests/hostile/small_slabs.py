@@ -21,6 +21,7 @@ _GROUPS = {
     "categories": ["category", "ordered or null", "label"],
     "tensors": ["matrix", "vector or null", "bools", "moments"],
     "ragged": ["ragged", "ragged or null", "ragged pairs"],
+    "lists": ["lists of text", "lists of text or null", "lists or null", "lists of bytes"],
 }
 
 
@@ -29,7 +30,7 @@ def make_slabs(folder: Path) -> dict[str, Path]:
     table = make_table(_ROWS)
     for name, columns in _GROUPS.items():
         pack(table.select(columns), folder / f"{name}.slab", nulls={"*": "mask"}, shard_size=150)
-    compressed = table.select(["text or null", "ragged", "matrix", "binary"])
+    compressed = table.select(["text or null", "ragged", "matrix", "binary", "lists of text"])
     pack(compressed, folder / "frames.slab", nulls={"*": "mask"}, compress="*", shard_size=400)
     names = pa.array([f"name {number}" for number in range(1100)])
     codes = pa.array(np.arange(_ROWS) * 180)
