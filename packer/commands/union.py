@@ -101,6 +101,7 @@ def show_union(
     slabs = find_slabs(place, missing="null", storage_options=storage_options, id=content)
     with slabs.open() as members:
         manifest = members.manifest
+        digests = sorted({files.manifest.digest for files in members.files})
         listed = UnionFile(
             members=tuple(
                 UnionMember(path=str(files.path), id=files.manifest.id, name=name)
@@ -111,13 +112,15 @@ def show_union(
         listed = union_changes.read_union_file(place, storage_options)
     if as_json:
         fields = [field_to_json(field) for field in manifest.fields]
-        print_json({"path": place} | _to_json(listed) | {"rows": manifest.rows, "fields": fields})
+        more = {"rows": manifest.rows, "digests": digests, "fields": fields}
+        print_json({"path": place} | _to_json(listed) | more)
         return
     lines = [(field.name, field.kind, format_type(field)) for field in manifest.fields]
     count = format_count(len(listed.members), "slab")
     print(f"{escape_controls(place)}: {format_count(manifest.rows, 'row')} in {count}")
     generation = f", generation {listed.generation}" if is_file else ""
-    print(f"id {manifest.id}{generation}\n")
+    print(f"id {manifest.id}{generation}")
+    print(f"digests {', '.join(digests)}\n")
     print_lines(format_table(("field", "kind", "type"), lines, None))
 
 

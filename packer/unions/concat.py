@@ -162,14 +162,13 @@ def _check_stored_alike(members: Members, files: SlabFiles) -> None:
     if [field.name for field in files.manifest.fields] != names:
         problem, found = "its fields stand in another order", None
     elif files.manifest.digest != members.files[0].manifest.digest:
-        digest = members.files[0].manifest.digest
         raise UsageError(
             "slabs are joined as they are, and its blocks have another kind of digest",
             file=files.path,
-            expected=digest,
+            expected=members.files[0].manifest.digest,
             found=files.manifest.digest,
-            hint=f"Write it again with {mark_option('digest', digest)}: fieldslab repack. Or read "
-            "them as a union: fieldslab union NAME.slabs add.",
+            hint=f"Write those with xxh3 again with {mark_option('digest', 'sha256')}: fieldslab "
+            "repack. Or read all as a union: fieldslab union NAME.slabs add.",
         )
     elif files.manifest.tables != members.files[0].manifest.tables:
         problem = "its categories or dictionaries in `tables` are others"

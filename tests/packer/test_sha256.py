@@ -234,7 +234,14 @@ def test_repairs(source: Path, packed: Path, slab: Path) -> None:
             assert read_content(slab) == expected
 
 
-def test_info_says_the_kind(packed: Path, cli: Any) -> None:
-    """`info` names the kind of digests, as text and as JSON."""
+def test_info_says_the_kind(source: Path, packed: Path, tmp_path: Path, cli: Any) -> None:
+    """`info` names the kind of digests, as text and as JSON; of a union all kinds."""
     assert "digest  sha256" in cli("info", packed).out
     assert json.loads(cli("info", packed, "--json").out)["digest"] == "sha256"
+    fast = pack(source, tmp_path / "xxh3.slab", **OPTIONS | {"digest": "xxh3"}).path
+    assert cli("union", tmp_path / "all.slabs", "add", packed, fast).code == 0
+    assert "digests sha256, xxh3" in cli("info", tmp_path / "all.slabs").out
+    assert json.loads(cli("info", tmp_path / "all.slabs", "--json").out)["digests"] == [
+        "sha256",
+        "xxh3",
+    ]
