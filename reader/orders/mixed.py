@@ -61,7 +61,8 @@ class Mixed(Order):
         When a source has had its last row: "repeat" shuffles it again, and an epoch ends when
         each source was visited whole, at the `rows / weight` that is largest (weights that add up
         to 1). "stop" ends the epoch with the first source that is visited whole. "drop" goes on
-        with the other sources, whose weights keep their proportions: each row comes once.
+        with the other sources, whose weights keep their proportions: each row comes once. To find
+        out when a thousand sources end takes about 3 s as a loader is made.
     schedule
         Other weights from a position on: `{2_560_000: {"web": 0.5, "code": 0.5}}`. A source that
         is not named has weight 0. Positions count the rows of the whole run, on all ranks: step

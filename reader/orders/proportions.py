@@ -183,7 +183,8 @@ def _lay_out(lengths: list[int], parts: int) -> tuple[list[int], int]:
     The longest that fits into the rest of a slot comes next; else the longest that leaves `c` free,
     or the shortest of all.
     """
-    left = sorted(range(len(lengths)), key=lambda source: (lengths[source], source))
+    absent = [source for source, length in enumerate(lengths) if not length]
+    left = sorted(np.flatnonzero(lengths).tolist(), key=lambda source: (lengths[source], source))
     sorted_lengths = [lengths[source] for source in left]
     pieces, longest, room, short = [], 0, parts, int(_GOLDEN * parts)
     while left:
@@ -196,7 +197,7 @@ def _lay_out(lengths: list[int], parts: int) -> tuple[list[int], int]:
         if length > room:
             longest = max(longest, length)
         room = (room - length) % parts or parts
-    return pieces, longest
+    return pieces + absent, longest
 
 
 def _choose_step(longest: int, parts: int) -> int:
