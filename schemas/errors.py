@@ -384,7 +384,7 @@ class PartsMissing(OutputError):
 
 
 def make_unreadable_source_error(
-    error: Exception, problem: str, *, hint: str | None = None, **context: Any
+    error: BaseException, problem: str, *, hint: str | None = None, **context: Any
 ) -> SourceUnreadable:
     """Make the SourceUnreadable, SourceNotFound or SourceDenied for an error of the system."""
     kinds = {FileNotFoundError: SourceNotFound, PermissionError: SourceDenied}

@@ -28,7 +28,7 @@ def describe_exception(error: BaseException) -> str:
 
 
 def make_damage_error(
-    error: Exception, kind: str, file: str, hint: str = "Write or download the file again."
+    error: BaseException, kind: str, file: str, hint: str = "Write or download the file again."
 ) -> SourceUnreadable:
     """Make the error for what a library cannot read: which file, and what the library said.
 

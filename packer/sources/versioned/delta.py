@@ -28,7 +28,6 @@ class DeltaSource(VersionedSource):
     name = "delta"
     kind = "Delta"
     libraries = ("deltalake",)
-    error_packages = ("deltalake", "_internal")
 
     def open_snapshot(self, path: str, version: int | None) -> Snapshot:
         """Open a version."""

@@ -23,7 +23,6 @@ class IcebergSource(VersionedSource):
     name = "iceberg"
     kind = "Iceberg"
     libraries = ("pyiceberg",)
-    error_packages = ("pyiceberg", "pydantic_core")
 
     @classmethod
     def accepts(cls, paths: list[str]) -> bool:

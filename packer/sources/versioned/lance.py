@@ -17,7 +17,6 @@ class LanceSource(VersionedSource):
     name = "lance"
     kind = "Lance"
     libraries = ("pylance",)
-    error_packages = ("lance",)
 
     def open_snapshot(self, path: str, version: int | None) -> Snapshot:
         """Open a version."""

@@ -25,12 +25,6 @@ from fieldslab.schemas.errors import (
 from fieldslab.schemas.optiontext import mark_option
 from fieldslab.schemas.urls import is_url
 
-_ERRORS = (
-    *(pa.ArrowException, ArithmeticError, AssertionError, AttributeError, EOFError, LookupError),
-    *(MemoryError, NotImplementedError, OSError, RuntimeError, TypeError, ValueError),
-)
-"""What libraries raise on damaged tables, beside errors of their own."""
-
 
 @dataclass(frozen=True)
 class Piece:
@@ -60,8 +54,6 @@ class VersionedSource(Source):
     rereadable = True
     kind: ClassVar[str]
     """What its tables are called, for people."""
-    error_packages: ClassVar[tuple[str, ...]]
-    """Packages that have exceptions of their own, raised on damaged tables."""
 
     def __init__(
         self, paths: list[str], *, table_version: int | None = None, summary: Any = None
@@ -115,8 +107,14 @@ class VersionedSource(Source):
         ]
         self.schema = pa.schema(fields)
         self._pieces = list(snapshot.pieces)
+        row_bytes = sum(_get_width(field.type) or 0 for field in self.schema) // 8
         self.units = [
-            Unit(f"{self._path} piece {number}", piece.rows, piece.bytes, number)
+            Unit(
+                f"{self._path} piece {number}",
+                piece.rows,
+                max(piece.bytes, piece.rows * row_bytes),
+                number,
+            )
             for number, piece in enumerate(self._pieces)
             if piece.rows
         ]
@@ -158,6 +156,14 @@ class VersionedSource(Source):
             for file in piece.files:
                 file.check_unchanged()
 
+    def column_bytes(self, path: tuple[int, ...]) -> int | None:
+        """Return the bytes of values of one size; None of others, which the log does not tell."""
+        kind = self.schema.field(path[0]).type
+        for child in path[1:]:
+            kind = kind.field(child).type
+        width = _get_width(kind)
+        return None if width is None else width * sum(piece.rows for piece in self._pieces) // 8
+
     def summarize(self) -> Any:
         """Return the version, so that all parts of a plan read the same one."""
         return {"version": self._version}
@@ -182,14 +188,25 @@ class VersionedSource(Source):
             yield
         except FieldslabError:
             raise
-        except Exception as error:  # libraries have errors without a common base
-            package = type(error).__module__.partition(".")[0]
-            if not isinstance(error, _ERRORS) and package not in self.error_packages:
+        except BaseException as error:
+            # What is damaged makes libraries raise all kinds of errors, and Rust panic.
+            if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
                 raise
             for file in files:
                 file.check_unchanged()
             hint = "Check the path and the version, or restore the table."
             raise make_damage_error(error, f"{self.kind} table", what, hint) from error
+
+
+def _get_width(kind: pa.DataType) -> int | None:
+    """Return the bits of a value; None where values differ in size."""
+    if pa.types.is_fixed_size_list(kind):
+        inner = _get_width(kind.value_type)
+        return None if inner is None else kind.list_size * inner
+    try:
+        return int(kind.bit_width)
+    except ValueError:
+        return None
 
 
 def split_version(path: str) -> tuple[str, int | None]:

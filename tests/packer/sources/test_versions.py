@@ -38,6 +38,7 @@ from fieldslab.packer.pack_options import PackOptions
 from fieldslab.packer.parts.packing import finish_parts, pack_part
 from fieldslab.packer.parts.part_number import PartNumber
 from fieldslab.packer.parts.plan_file import write_plan_file
+from fieldslab.packer.source import find_source
 from fieldslab.schemas.errors import (
     SourceChanged,
     SourceNotFound,
@@ -108,6 +109,9 @@ def test_versions(tmp_path: Path, table: Table) -> None:
     assert read_numbers(tmp_path / "old") == KEPT
     pack(table.path, tmp_path / "set", settings={"table_version": table.version})
     assert read_numbers(tmp_path / "set") == KEPT
+    source = find_source(table.path)
+    assert source.column_bytes((0,)) == 8 * len(read_numbers(tmp_path / "new"))
+    assert source.column_bytes((1,)) is None
     made = Readback(tmp_path / "slab").manifest["made"]
     assert made["options"]["settings"] == {"table_version": table.version}
 
