@@ -262,11 +262,7 @@ def _decode(file: MemoryFile) -> CocoFile:
     try:
         return msgspec.json.decode(file.data, type=CocoFile)
     except ValueError as error:
-        raise SourceUnreadable(
-            f"damaged, or no annotations of COCO: {error}",
-            file=file.path,
-            hint=f"{mark_option('annotations', 'none')} packs the images without annotations.",
-        ) from error
+        raise _make_damage_error(file, error) from error
 
 
 def _join_categories(files: list[MemoryFile], parsed: list[CocoFile]) -> dict[int, CocoCategory]:
@@ -286,10 +282,21 @@ def _list_left_out(files: list[MemoryFile]) -> list[str]:
     """Name keys of annotations that are not packed, as far as the first ones tell."""
     keys: set[str] = set()
     for file in files:
-        for raw in msgspec.json.decode(file.data, type=_RawFile).annotations[:_LOOKED_AT]:
-            keys |= msgspec.json.decode(raw, type=dict[str, msgspec.Raw]).keys()
+        try:
+            for raw in msgspec.json.decode(file.data, type=_RawFile).annotations[:_LOOKED_AT]:
+                keys |= msgspec.json.decode(raw, type=dict[str, msgspec.Raw]).keys()
+        except ValueError as error:  # a key that nobody asked for is not UTF-8
+            raise _make_damage_error(file, error) from error
     left = sorted(keys - set(CocoObject.__struct_fields__) - _PASSED)
     return [f"{files[0].path}: left out of annotations: {', '.join(left)}"] if left else []
+
+
+def _make_damage_error(file: MemoryFile, error: ValueError) -> SourceUnreadable:
+    return SourceUnreadable(
+        f"damaged, or no annotations of COCO: {error}",
+        file=file.path,
+        hint=f"{mark_option('annotations', 'none')} packs the images without annotations.",
+    )
 
 
 def _make_error(file: MemoryFile, problem: str, found: Any) -> SourceInconsistent:

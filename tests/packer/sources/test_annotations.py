@@ -335,6 +335,9 @@ def test_bad_coco(tmp_path: Path) -> None:
         path.write_text(text)
         with case(problem), pytest.raises(SourceError, match=problem):
             pack(root, tmp_path / "slab", settings={"annotations": str(path)})
+    path.write_bytes(json.dumps(content).encode().replace(b"extra", b"ex\xffra"))
+    with pytest.raises(SourceUnreadable, match="damaged, or no annotations"):
+        pack(root, tmp_path / "slab", settings={"annotations": str(path)})
     path.write_text(spoil(content, "area", None))
     pack(root, tmp_path / "slab", settings={"annotations": str(path)}, exclude="area")
     assert decompress_runs(compress_runs([5, 0, 1, 700000, 3, 9])) == [5, 0, 1, 700000, 3, 9]
