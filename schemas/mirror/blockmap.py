@@ -169,7 +169,7 @@ class BlockMap:
         rows = shards[folder].rows if folder < self.shards else self._manifest.rows
         return f"{first}..{first + rows - 1}"
 
-    def count_table_bytes(self, folder: int) -> int:
+    def count_digest_bytes(self, folder: int) -> int:
         """Count the data bytes of the digest table of a folder."""
         return self.digest.count_bytes(self._count_digests(folder))
 

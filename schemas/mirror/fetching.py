@@ -180,7 +180,7 @@ class Fetcher:
 
     async def _fetch_table(self, unit: Unit, again: bool) -> np.ndarray:
         position = self._blocks.get_first_position(unit.number)
-        size = self._blocks.count_table_bytes(unit.folder)
+        size = self._blocks.count_digest_bytes(unit.folder)
         root = self._blocks.get_root(unit.folder)
         await asyncio.to_thread(self._files.sparse.prepare_folder, unit.folder, unit.folder_name)
         begin = position // GRANULE

@@ -162,7 +162,7 @@ def _read_table(mirror: MirrorFiles, folder: int) -> np.ndarray | None:
     unit = mirror.blocks.get_unit(mirror.blocks.find_unit(folder, None))
     if not mirror.presence.is_present(mirror.blocks.get_first_position(unit.number)):
         return None
-    data = mirror.sparse.read_bytes(unit, HEADER, mirror.blocks.count_table_bytes(folder))
+    data = mirror.sparse.read_bytes(unit, HEADER, mirror.blocks.count_digest_bytes(folder))
     digest = mirror.blocks.digest
     table = digest.view_table(data[: len(data) // digest.dtype.itemsize * digest.dtype.itemsize])
     return table if digest.compute_root(table) == mirror.blocks.get_root(folder) else None

@@ -144,7 +144,7 @@ class SparseSlab:
 
     def _compute_size(self, unit: Unit) -> int:
         if unit.file is None:
-            return HEADER + self._blocks.count_table_bytes(unit.folder)
+            return HEADER + self._blocks.count_digest_bytes(unit.folder)
         return HEADER + unit.file.data_bytes
 
 

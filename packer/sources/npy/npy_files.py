@@ -94,7 +94,7 @@ class NpzPart(ArrayPart):
 
     @cached_property
     def _headers(self) -> dict[str, Header]:
-        return read_headers(self.file)
+        return read_npy_headers(self.file)
 
     def read_pieces(
         self, names: Sequence[str], start: int, stop: int
@@ -126,7 +126,7 @@ class _Member:
     def __init__(self, stream: IO[bytes]) -> None:
         """Read the header."""
         self._stream = stream
-        self._header = read_header(stream)
+        self._header = read_npy_header(stream)
         self._row = 0
         self._whole: np.ndarray | None = None
         if self._header.columnwise:
@@ -164,7 +164,7 @@ def open_npy(path: str) -> tuple[LocalFile, Header]:
     """Read the header of a file. Raises SourceUnreadable where it is damaged, or cut off."""
     file = LocalFile.from_path(path)
     with name_errors(path), open(path, "rb") as stream:
-        header = read_header(stream)
+        header = read_npy_header(stream)
         if not header.dtype.hasobject and header.size != file.size:
             raise ValueError(
                 f"its header says {header.size:,} bytes, and it has {file.size:,}"
@@ -177,7 +177,7 @@ def open_npy(path: str) -> tuple[LocalFile, Header]:
 def open_npz(path: str) -> NpzPart:
     """Read the headers of all arrays of an archive. Raises SourceUnreadable."""
     file = LocalFile.from_path(path)
-    headers = read_headers(file)
+    headers = read_npy_headers(file)
     return NpzPart(
         path,
         {name: header.make_array(name) for name, header in headers.items()},
@@ -186,7 +186,7 @@ def open_npz(path: str) -> NpzPart:
     )
 
 
-def read_headers(file: LocalFile) -> dict[str, Header]:
+def read_npy_headers(file: LocalFile) -> dict[str, Header]:
     """Read the headers of the arrays of an archive, in their order. Raises SourceUnreadable."""
     headers: dict[str, Header] = {}
     with name_errors(file.path, file), zipfile.ZipFile(file.path) as archive:
@@ -199,7 +199,7 @@ def read_headers(file: LocalFile) -> dict[str, Header]:
             if name in headers:
                 raise ValueError(f"there are two members {info.filename}")
             with archive.open(info) as stream:
-                header = headers[name] = read_header(stream)
+                header = headers[name] = read_npy_header(stream)
             if not header.dtype.hasobject and header.size != info.file_size:
                 raise ValueError(
                     f"{info.filename}: its header says {header.size:,} bytes, and it has "
@@ -208,7 +208,7 @@ def read_headers(file: LocalFile) -> dict[str, Header]:
     return headers
 
 
-def read_header(stream: IO[bytes]) -> Header:
+def read_npy_header(stream: IO[bytes]) -> Header:
     """Read the header of an `.npy`. Raises ValueError, SyntaxError."""
     version = np.lib.format.read_magic(stream)
     if version == (1, 0):
