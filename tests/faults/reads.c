@@ -1,4 +1,4 @@
-/* Preloaded: the N-th read of a file below FAULT_PREFIX fails with an errno, or comes up short.
+/* Preloaded: the N-th read of a file below FAULT_PREFIX fails with an errno, or comes up short; each, if N < 0.
    FAULT_FILE holds int64 count, int64 N, int64 errno (0: a short read), shared with the test. */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -34,7 +34,8 @@ static int fault(int fd) {
   if (size < 0) return 0;
   path[size] = 0;
   if (strncmp(path, prefix, strlen(prefix)) != 0) return 0;
-  if (__sync_add_and_fetch(&control[0], 1) != control[1]) return 0;
+  int64_t number = __sync_add_and_fetch(&control[0], 1);
+  if (control[1] >= 0 && number != control[1]) return 0;
   if (control[2] == 0) return 2;
   errno = (int)control[2];
   return 1;
