@@ -101,7 +101,7 @@ class OpenFolder:
         try:
             yield fd, measure_regular_file(fd, path, damaged, field)
         finally:
-            os.close(fd)
+            close_quietly(fd)
 
     def list_names(self) -> list[str]:
         """List what is in it. Raises Unreadable."""
@@ -131,7 +131,7 @@ class OpenFolder:
         try:
             yield OpenFolder(path, fd, self.follow_links)
         finally:
-            os.close(fd)
+            close_quietly(fd)
 
     def is_at(self, path: str) -> bool:
         """Return True if a path leads to this directory."""
@@ -161,6 +161,12 @@ class OpenFolder:
                     return make_link_error(path)
                 return DamagedArray("is not a directory", file=path, hint=RESTORE)
         return make_opening_error(error, path, DamagedArray)
+
+
+def close_quietly(fd: int) -> None:
+    """Close what was only read: it is closed even where the system says that it failed."""
+    with suppress(OSError):
+        os.close(fd)
 
 
 def measure_regular_file(fd: int, path: Path, damaged: type[Damaged], field: str | None) -> int:

@@ -29,6 +29,7 @@ from fieldslab.schemas.optiontext import mark_option
 from fieldslab.schemas.stores.directory import DirectoryStore
 from fieldslab.schemas.stores.slab_objects import join_key
 from fieldslab.schemas.stores.store import Data, Store
+from fieldslab.schemas.write_errors import name_write_errors
 
 
 class Destination(ABC):
@@ -148,6 +149,8 @@ class DirectoryDestination(Destination):
         if not folder.holds_rows:
             self._staging.move_into_slab(attempt, name)
             return
+        with name_write_errors(attempt):
+            size = sum(file.stat().st_size for file in attempt.iterdir())
         record = ShardRecord(
             index=int(name.partition("-")[2]),
             rows=folder.rows,
@@ -155,7 +158,7 @@ class DirectoryDestination(Destination):
             nulls=[],
             root=folder.root,
             tallies={},
-            bytes=sum(file.stat().st_size for file in attempt.iterdir()),
+            bytes=size,
             attempt=attempt.name,
             versions=self._versions,
         )

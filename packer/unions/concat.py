@@ -198,9 +198,12 @@ def _can_link(slab: str | Path, out: Path) -> bool:
     if is_remote(slab):
         return False
     parent = Path(os.path.abspath(out)).parent
-    while not parent.exists():
-        parent = parent.parent
-    return os.stat(slab).st_dev == os.stat(parent).st_dev
+    try:
+        while not parent.exists():
+            parent = parent.parent
+        return os.stat(slab).st_dev == os.stat(parent).st_dev
+    except OSError:
+        return False  # they are copied, which tells what is wrong
 
 
 def _link_folders(

@@ -316,9 +316,9 @@ def is_whole(folder: Path, record: ShardRecord) -> bool:
     can have changed it. Sizes find what was cut or removed, the digest table what belongs to
     another run; reading every byte again is what `fieldslab verify` is for.
     """
-    if folder.is_symlink() or not folder.is_dir():
-        return False
     try:  # another process may move or remove the folder meanwhile
+        if folder.is_symlink() or not folder.is_dir():
+            return False
         if sum(file.lstat().st_size for file in folder.iterdir()) != record.bytes:
             return False
         digests = (folder / layout.DIGESTS).read_bytes()

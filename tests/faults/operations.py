@@ -8,6 +8,7 @@ after the same command ran once more.
 import json
 import os
 import shutil
+import tempfile
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -202,7 +203,7 @@ class Scene:
         """Prepare the place and carry the operation out once, unharmed."""
         self.world, self.name, self.jobs = world, name, jobs
         self.operation = OPERATIONS[name]
-        self.folder = world.folder / f"{name}, {jobs} jobs".replace(" ", "-")
+        self.folder = Path(tempfile.mkdtemp(prefix=f"{name}-".replace(" ", "-"), dir=world.folder))
         self.place, self.start = self.folder / "place", self.folder / "start"
         self.place.mkdir(parents=True)
         self.operation.prepare(world, self.place)

@@ -1,12 +1,14 @@
 """Whatever writes slabs is killed at some steps; `make campaign-kills` does so at every one."""
 
+import errno
 import os
 import random
 import signal
 from pathlib import Path
+from typing import Any
 
 import pytest
-from tests.faults.operations import Scene, World
+from tests.faults.operations import Scene, World, end_child
 from tests.naming import case
 from tests.packer.killing import at_step, is_killed
 
@@ -64,3 +66,36 @@ def test_a_killed_operation_runs_again(world: World, name: str, tmp_path: Path) 
             assert is_killed(work)
             assert scene.look() == ""
             assert scene.run_again() == ""
+
+
+@pytest.mark.parametrize("name", ["concat", "finish"])
+def test_a_failing_call_is_a_named_error(world: World, name: str, tmp_path: Path) -> None:
+    """Where the system cannot stat or close, the operation is done, or ends with a named error."""
+    scene = Scene(world, name)
+    for call in ("stat", "close"):
+        for number in random.Random(name).sample(range(1, 60), 4):
+            with case(f"{name}, {call} {number}"):
+                scene.reset()
+                child = os.fork()
+                if child == 0:
+                    os.dup2(os.open(tmp_path / "error", os.O_WRONLY | os.O_CREAT), 2)
+                    fail_call(call, number)
+                    end_child(scene.run)
+                assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) in (0, 3)
+                assert scene.look() == ""
+                assert scene.run_again() == ""
+
+
+def fail_call(name: str, wanted: int) -> None:
+    """From now on, have the `wanted`-th call of a function of `os` fail, after it was done."""
+    real, count = getattr(os, name), 0
+
+    def call(*args: Any, **options: Any) -> Any:
+        nonlocal count
+        count += 1
+        result = real(*args, **options)
+        if count == wanted:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        return result
+
+    setattr(os, name, call)
