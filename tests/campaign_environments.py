@@ -73,6 +73,15 @@ def drop_rights() -> None:
         libc.prctl(drop_from_bounding_set, capability, 0, 0, 0)
 
 
+def _hide_files() -> None:
+    os.umask(0o077)
+
+
+def _limit_files() -> None:
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (MIB, MIB))
+
+
 def _pin() -> None:
     os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
 
@@ -90,7 +99,7 @@ ENVIRONMENTS: dict[str, Environment] = {
     "Turkish": Environment(variables={"LC_ALL": "tr_TR.UTF-8", "LANGUAGE": "tr"}),
     "far time zone": Environment(variables={"TZ": "Pacific/Apia"}),
     "no time zone": Environment(variables={"TZ": ":nowhere/else"}),
-    "umask 077": Environment(prepare=lambda: os.umask(0o077) and None),
+    "umask 077": Environment(prepare=_hide_files),
     "16 files": Environment(prepare=_limit("RLIMIT_NOFILE", 16)),
     "256 MiB of address space": Environment(
         prepare=_limit("RLIMIT_AS", 256 * MIB), may_fail=MEMORY
@@ -105,12 +114,7 @@ ENVIRONMENTS: dict[str, Environment] = {
         may_fail=MEMORY,
     ),
     "stacks of 256 KiB": Environment(prepare=_limit("RLIMIT_STACK", 256 * 1024)),
-    "files of 1 MiB": Environment(
-        prepare=lambda: (
-            signal.signal(signal.SIGXFSZ, signal.SIG_IGN) and None,
-            resource.setrlimit(resource.RLIMIT_FSIZE, (MIB, MIB)),
-        )[1]
-    ),
+    "files of 1 MiB": Environment(prepare=_limit_files),
     "no core": Environment(prepare=_limit("RLIMIT_CORE", 0)),
     "one core": Environment(prepare=_pin),
     "stdin closed": Environment(prepare=_close(0)),

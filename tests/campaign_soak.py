@@ -14,7 +14,7 @@ import sys
 import tempfile
 import threading
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +39,7 @@ def make_rows(rng: random.Random) -> dict[str, list[Any]]:
     """Make columns of random kinds, with as many rows each."""
     count = rng.choice((1, 7, 64, 300, 1000))
     numbers = np.random.default_rng(rng.randrange(2**32))
-    makers = {
+    makers: dict[str, Callable[[], list[Any]]] = {
         "int": lambda: numbers.integers(-(2**40), 2**40, count).tolist(),
         "float": lambda: numbers.random(count).tolist(),
         "text": lambda: ["é" * rng.randrange(40) + str(row) for row in range(count)],
