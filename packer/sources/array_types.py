@@ -23,6 +23,8 @@ _COARSE_UNITS = {"W": 604_800, "D": 86_400, "h": 3600, "m": 60}
 """Seconds of the units that become seconds."""
 BYTES: np.dtype[Any] = np.dtype("O", metadata={"vlen": bytes})
 """The dtype of bytes of any length."""
+_NO_TEXT = (ValueError, TypeError, UnicodeError, SystemError, pa.ArrowException)
+"""What is raised on values that are no text: SystemError on letters beyond Unicode."""
 _NAT = np.iinfo(np.int64).min
 _EXCLUDE = f"{mark_option('exclude', ['{}'])} leaves it out."
 
@@ -203,12 +205,14 @@ def _make_values(kind: pa.DataType, flat: np.ndarray) -> pa.Array:
     """Make text or bytes of any length of objects of Python."""
     try:
         return pa.array(flat.tolist(), kind)
-    except (ValueError, TypeError, UnicodeError, pa.ArrowException):
+    except _NO_TEXT:
         pass
     for row in range(len(flat)):
         try:
             pa.array(flat[row : row + 1].tolist(), kind)
-        except (ValueError, TypeError, UnicodeError, pa.ArrowException) as error:
+        except _NO_TEXT as error:
             text = " ".join(str(error).split())
-            raise BadValue(f"is no {kind}: {text}", row, repr(flat[row])[:80]) from None
+            raise BadValue(
+                f"is no {kind}: {text}", row, flat[row : row + 1].tobytes()[:80]
+            ) from None
     raise AssertionError("each value is text, all together are none")

@@ -150,6 +150,8 @@ def test_damage(tmp_path: Path) -> None:
     whole = path.read_bytes()
     flag = io.BytesIO()
     np.save(flag, np.frombuffer(b"\1\0\2", bool))
+    letters = io.BytesIO()
+    np.save(letters, np.frombuffer(b"x\0\0\0\0\0\x12\0", "<U1"))  # beyond Unicode
     for data, problem in (
         (whole[:-1], "its header says 200 bytes, and it has 199"),
         (whole + whole, "200 bytes behind the array"),
@@ -157,6 +159,7 @@ def test_damage(tmp_path: Path) -> None:
         (whole.replace(b"(9,)", b"(-9,)"), "its shape is"),
         (whole[:6] + b"\7" + whole[7:], "version"),
         (flag.getvalue(), "neither 0 nor 1"),
+        (letters.getvalue(), "is no large_string"),
         (b"", "damaged or unreadable"),
     ):
         path.write_bytes(data)
