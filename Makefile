@@ -17,6 +17,7 @@ CORE := $(VENV)/.core-installed
 FULL := $(VENV)/.full-installed
 PEERS := $(VENV)/.peers-installed
 DOCS := $(VENV)/.docs-installed
+FUZZ := $(VENV)/.fuzz-installed
 MDS := $(VENV)-mds/.installed
 FFCV := $(VENV)-ffcv/.installed
 
@@ -83,6 +84,8 @@ strace:
 # CAMPAIGN_ARGS="--state FILE.json --publish", and other options that the program has.
 $(CAMPAIGNS): campaign-%: $(FULL)
 	$(BIN)/python -m tests.campaign_$* --minutes $(MINUTES) $(CAMPAIGN_ARGS)
+
+campaign-fuzz: $(FUZZ)
 
 lint: $(FULL)
 	$(BIN)/ruff check
@@ -173,6 +176,11 @@ $(FULL): $(CORE)
 $(PEERS): $(FULL)
 	@echo "Installing the peers that fieldslab is compared with into $(VENV)"
 	@$(INSTALL) -e '.[all,peers]' --group dev
+	@touch $@
+
+$(FUZZ): $(FULL)
+	@echo "Installing the fuzzer into $(VENV)"
+	@$(INSTALL) -e '.[all]' --group dev --group fuzz
 	@touch $@
 
 $(DOCS): $(FULL)

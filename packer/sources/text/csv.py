@@ -67,8 +67,13 @@ class CsvSource(TextSource):
             raise SourceUnreadable(
                 "the file is empty: it does not even name its columns", file=file.path
             )
-        record = _get_record(first, filled[0]).decode()
-        (names,) = csv.reader([record], delimiter=self.find_delimiter(file), doublequote=True)
+        try:
+            record = _get_record(first, filled[0]).decode()
+            (names,) = csv.reader([record], delimiter=self.find_delimiter(file), doublequote=True)
+        except (ValueError, csv.Error) as error:  # not UTF-8, say, or a line end without quotes
+            raise SourceUnreadable(
+                "the first record cannot be read", file=file.path, expected="CSV", found=str(error)
+            ) from error
         if not self._header:
             return [f"f{number}" for number in range(len(names))], 0
         return make_names_unique(names), int(first.ends[filled[0]])
