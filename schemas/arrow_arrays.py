@@ -165,10 +165,11 @@ def find_scalar_type(field: Field) -> "pa.DataType":
     if is_bfloat16(field):
         return pa.float32()
     if logical is not None and logical.unit is not None:
-        if logical.type == "date":
+        if logical.type == "date" and field.dtype == ("int32" if logical.unit == "D" else "int64"):
             return pa.date32() if logical.unit == "D" else pa.date64()
-        if logical.type == "time":
-            return (pa.time32 if logical.unit in ("s", "ms") else pa.time64)(logical.unit)
+        short = logical.unit in ("s", "ms")
+        if logical.type == "time" and field.dtype == ("int32" if short else "int64"):
+            return (pa.time32 if short else pa.time64)(logical.unit)
         if logical.type == "timestamp" and logical.unit != "D":
             return pa.timestamp(logical.unit, logical.timezone)
         if logical.type == "duration" and logical.unit != "D":

@@ -99,6 +99,8 @@ class Logical(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defa
         """Say why these members contradict each other or the dtype; None if they do not."""
         if self.type in ("timestamp", "duration") and dtype != "int64":
             return f"a {self.type} is stored as int64, not as {dtype}"
+        if self.type == "bfloat16" and dtype != "uint16":
+            return f"bfloat16 is stored as uint16, not as {dtype}"
         if self.type in ("timestamp", "duration", "date", "time") and self.unit is None:
             return f"a {self.type} needs a `unit`"
         if self.codes is not None and len(self.names or ()) != len(self.codes):

@@ -33,6 +33,7 @@ from fieldslab.packer import pack
 from fieldslab.reader import open_slab
 from fieldslab.schemas.arrays import HEADER
 from fieldslab.schemas.errors import DamagedArray, UsageError
+from fieldslab.schemas.fields import Logical
 from fieldslab.schemas.folder import load_manifest
 
 
@@ -172,3 +173,17 @@ def test_forged_slabs_are_read_in_cpp_as_in_python(
     reader.close()
     with pytest.raises(AssertionError, match="the reader ended"):
         cpp.Reader(Path("/bin/false")).read(path)
+
+
+def test_a_logical_type_does_not_widen_what_is_read(tmp_path: Path) -> None:
+    """Times whose unit takes another dtype are plain numbers in Arrow; bfloat16 is uint16 alone."""
+    path = write_slab(tmp_path / "x.slab", {"x": np.arange(5, dtype="u1")})
+    for logical in (
+        Logical("time", unit="us"),
+        Logical("time", unit="ms"),
+        Logical("date", unit="D"),
+    ):
+        lie_about(path, "x", logical=logical)
+        assert open_slab(path, verify=False).to_arrow()["x"].type == pa.uint8()
+    with pytest.raises(ValueError, match="stored as uint16"):
+        lie_about(path, "x", logical=Logical("bfloat16"))
