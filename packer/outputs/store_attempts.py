@@ -1,6 +1,5 @@
 """Shards for a store: packed in scratch, uploaded, verified and recorded, on whatever machine."""
 
-import shutil
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
@@ -16,7 +15,7 @@ from fieldslab.packer.commands.text_format import format_size
 from fieldslab.packer.outputs.scratch import find_scratch, open_scratch_folder
 from fieldslab.packer.outputs.slab_output import Attempts
 from fieldslab.packer.outputs.uploads import upload_folder
-from fieldslab.packer.write.space import ShardBytes
+from fieldslab.packer.write.space import ShardBytes, measure_free_bytes
 from fieldslab.packer.write.writers import FinishedShard, ShardRecord
 from fieldslab.schemas.errors import NoSpace
 from fieldslab.schemas.optiontext import mark_option
@@ -92,7 +91,7 @@ class StoreAttempts(Attempts):
         A shard without rows is not part of a slab, and stays here.
         """
         scratch = find_scratch(self.scratch)
-        if (free := shutil.disk_usage(scratch).free) < self.shard.certain:
+        if (free := measure_free_bytes(scratch)) < self.shard.certain:
             raise make_scratch_error(scratch, self.shard.certain, free)
         try:
             with ExitStack() as stack:

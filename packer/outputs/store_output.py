@@ -12,7 +12,6 @@ versions of the objects that were verified, and the manifest is written only whe
 """
 
 import secrets
-import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
@@ -45,7 +44,7 @@ from fieldslab.packer.outputs.store_attempts import (
 from fieldslab.packer.outputs.uploads import get_version, upload_folder
 from fieldslab.packer.slabsize import count_bytes
 from fieldslab.packer.write.engines.engine import Engine
-from fieldslab.packer.write.space import ShardBytes
+from fieldslab.packer.write.space import ShardBytes, measure_free_bytes
 from fieldslab.packer.write.writers import FinishedShard, ShardRecord
 from fieldslab.schemas import layout
 from fieldslab.schemas.errors import (
@@ -211,7 +210,7 @@ class StoreBuilder(SlabBuilder):
             return None  # each machine looks at its own disk
         scratch = find_scratch(self._scratch)
         LOG.info("%s", render_for_python(describe_scratch(scratch, shard)))
-        free = shutil.disk_usage(scratch).free
+        free = measure_free_bytes(scratch)
         if shard.certain * engine.jobs > free:
             raise make_scratch_error(scratch, shard.certain * engine.jobs, free)
         if engine.in_process and 2 * (shard.about or shard.certain) <= free:

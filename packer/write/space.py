@@ -10,6 +10,7 @@ from fieldslab.packer.commands.text_format import format_size
 from fieldslab.packer.plan import Plan
 from fieldslab.schemas.errors import NoSpace
 from fieldslab.schemas.optiontext import mark_option
+from fieldslab.schemas.write_errors import name_write_errors
 
 _MARGIN = 1.1
 """Estimates are by the source's metadata: one that is this much above the room is told."""
@@ -93,8 +94,18 @@ def _count_fixed_bytes(plan: Plan) -> int:
 
 
 def get_free_bytes(out: Path) -> int:
-    """Return the bytes that may be written in the directory where `out` will be."""
+    """Return the bytes that may be written in the directory where `out` will be.
+
+    Raises OutputError where the system does not say.
+    """
     folder = Path(os.path.abspath(out)).parent
-    while not folder.is_dir():
-        folder = folder.parent
-    return shutil.disk_usage(folder).free
+    with name_write_errors(out):
+        while not folder.is_dir():
+            folder = folder.parent
+    return measure_free_bytes(folder)
+
+
+def measure_free_bytes(folder: Path) -> int:
+    """Return the bytes that may be written in a directory. Raises OutputError."""
+    with name_write_errors(folder):
+        return shutil.disk_usage(folder).free

@@ -1,5 +1,6 @@
 """Copies of slabs, between directories, buckets and web servers."""
 
+import errno
 import os
 import shutil
 import signal
@@ -211,6 +212,19 @@ def test_room_is_looked_for_first(
     with pytest.raises(NoSpace, match="nothing was copied"):
         copy_slab(slab, tmp_path / "copy.slab")
     assert not get_partial_path(tmp_path / "copy.slab").exists()
+
+
+def test_a_failing_question_for_room_is_named(
+    slab: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where the system does not say what is free, as on a failing disk, it is an OutputError."""
+
+    def fail(path: Path) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO), path)
+
+    monkeypatch.setattr(shutil, "disk_usage", fail)
+    with pytest.raises(OutputError, match="Input/output error"):
+        copy_slab(slab, tmp_path / "copy.slab")
 
 
 def test_storms_while_copying(

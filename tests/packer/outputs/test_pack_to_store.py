@@ -369,13 +369,20 @@ def test_a_store_without_conditional_writes(
 def test_scratch_that_is_too_small(
     source: Path, url: str, bucket: Bucket, scratch: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Too little scratch space is told before anything is packed, and names what is needed."""
+    """Scratch space that is too small or unknown is told before, and names what is needed."""
     nearly_full = shutil.disk_usage(scratch)._replace(free=500)
     monkeypatch.setattr(shutil, "disk_usage", lambda path: nearly_full)
     with pytest.raises(NoSpace, match=r"at least.*500 B free") as caught:
         pack_shards(source, url, fields="x", scratch=scratch)
     assert caught.value.context["file"] == scratch
     assert list_bucket(bucket) == []
+
+    def fail(path: Path) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO), path)
+
+    monkeypatch.setattr(shutil, "disk_usage", fail)
+    with pytest.raises(OutputError, match="Input/output error"):
+        pack_shards(source, url, fields="x", scratch=scratch)
     monkeypatch.undo()
 
     def fill(*args: object) -> None:
