@@ -47,6 +47,10 @@ _REFUSED = (
     f"{mark_option('exclude', ['{0}'])} leaves them out, and "
     f"{mark_option('cast', 'binary', column='{0}')} keeps their bytes.",
 )
+_FOLDERS = (
+    "images alone, in folders: they are packed as samples, without labels; where the folders are "
+    f"classes, decompress the tar and pack it with {mark_option('from_', 'images')}"
+)
 _MOST_NAMES = 100_000
 _MOST_INDEXED = 4_000_000
 """Members of all tars whose places are kept, some 25 bytes each; others are looked for again."""
@@ -56,7 +60,8 @@ _MOST_INDEXED = 4_000_000
 class TarFile(TableFile):
     """One tar: how many samples have each extension, and what is passed over in it.
 
-    `index` says where members are, and `json` describes the values of extensions of JSON.
+    `index` says where members are, `json` describes the values of extensions of JSON, and
+    `in_folders` tells whether a key has a folder in front.
     """
 
     types: dict[str, pa.DataType]
@@ -65,6 +70,7 @@ class TarFile(TableFile):
     passed: dict[str, tuple[int, str]] = field(default_factory=dict)
     index: TarIndex | None = None
     json: dict[str, Any] = field(default_factory=dict)
+    in_folders: bool = False
 
     @property
     def columns(self) -> dict[str, int]:
@@ -293,7 +299,7 @@ def _scan(table: TarFile, *, keep: bool, look_into_json: bool) -> TarFile:
 
     Where that is a plain file, and if `keep`, the places of members are kept.
     """
-    rows = 0
+    rows, in_folders = 0, False
     json: dict[str, Any] = {}
     extensions: dict[str, tuple[int, pa.DataType]] = {}
     passed: dict[str, tuple[int, str]] = {}
@@ -307,6 +313,7 @@ def _scan(table: TarFile, *, keep: bool, look_into_json: bool) -> TarFile:
     ):
         for sample in islice(tar.list_samples(), _SAMPLES if remote else None):
             rows += 1
+            in_folders = in_folders or "/" in sample[0].key.removeprefix("./")
             if index is not None:
                 index.append(sample)
             for member in sample:
@@ -322,7 +329,13 @@ def _scan(table: TarFile, *, keep: bool, look_into_json: bool) -> TarFile:
             passed[why] = count + 1, first
     count_rows = None if remote else rows
     return replace(
-        table, rows=count_rows, extensions=extensions, passed=passed, index=index, json=json
+        table,
+        rows=count_rows,
+        extensions=extensions,
+        passed=passed,
+        index=index,
+        json=json,
+        in_folders=in_folders,
     )
 
 
@@ -352,6 +365,7 @@ def _join_scans(files: list[TarFile]) -> dict[str, Any]:
             total, earliest = passed.get(why, (0, f"{file.path}: {first}"))
             passed[why] = total + count, earliest
     types |= {name: make_type(kind) for name, kind in json.items() if isinstance(kind, dict)}
+    alone = bool(types) and all(is_image(f".{name}") for name in types)
     return {
         "extensions": [[KEY, _write_type(TEXT)]]
         + [[name, _write_type(kind)] for name, kind in types.items()],
@@ -359,7 +373,8 @@ def _join_scans(files: list[TarFile]) -> dict[str, Any]:
         "warnings": [
             f"{count:,} members were passed over ({why}), the first is {first}"
             for why, (count, first) in passed.items()
-        ],
+        ]
+        + [_FOLDERS for _ in files[:1] if alone and any(file.in_folders for file in files)],
     }
 
 

@@ -14,11 +14,12 @@ from fieldslab.reader import open_slab
 
 @pytest.fixture
 def few_descriptors() -> Iterator[None]:
-    """Let this process open only a few more files than it has now."""
+    """Let this process open only 30 files more than it has now, whatever others left open."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    probe = os.open(os.devnull, os.O_RDONLY)
-    os.close(probe)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (probe + 30, hard))
+    probes = [os.open(os.devnull, os.O_RDONLY) for _ in range(30)]
+    for probe in probes:
+        os.close(probe)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(probes) + 1, hard))
     yield
     resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 

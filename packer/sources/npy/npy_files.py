@@ -232,6 +232,8 @@ def _read_header_3(stream: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[A
     header = ast.literal_eval(stream.read(size).decode())
     if not isinstance(header, dict) or header.keys() != {"descr", "fortran_order", "shape"}:
         raise ValueError("its header is none of numpy")
+    if not isinstance(header["fortran_order"], bool):
+        raise ValueError(f"its order is {header['fortran_order']!r}")
     return header["shape"], header["fortran_order"], np.lib.format.descr_to_dtype(header["descr"])
 
 

@@ -8,7 +8,15 @@ from typing import Any, Literal
 import numpy as np
 
 from fieldslab.packer.sources.array_source import ArrayPart, ArraySource
-from fieldslab.packer.sources.npy.npy_files import MAGIC, NpyPart, NpzPart, open_npy, open_npz
+from fieldslab.packer.sources.local_file import LocalFile
+from fieldslab.packer.sources.npy.npy_files import (
+    MAGIC,
+    Header,
+    NpyPart,
+    NpzPart,
+    open_npy,
+    open_npz,
+)
 from fieldslab.packer.sources.path_lookup import NoFiles, list_files
 from fieldslab.schemas.errors import SourceInconsistent, SourceUnreadable, UsageError
 from fieldslab.schemas.manifest import MANIFEST
@@ -120,7 +128,16 @@ def _open_rows(path: str) -> NpyPart:
 
 
 def _open_fields(paths: Sequence[str], npy_files: NpyFiles | None) -> NpyPart:
-    opened = {_get_stem(path): open_npy(path) for path in paths}
+    opened: dict[str, tuple[LocalFile, Header]] = {}
+    for path in paths:
+        if _get_stem(path) in opened:
+            raise SourceInconsistent(
+                f"two files would be the field {_get_stem(path)}",
+                file=path,
+                hint=f"Rename one, or name it once; {mark_option('npy_files', 'rows')} reads files "
+                "one behind the other.",
+            )
+        opened[_get_stem(path)] = open_npy(path)
     seen: dict[Any, str] = {}
     for name, (file, header) in opened.items():
         kind = (re.sub(r"\d+", "#", name), header.dtype, header.shape[1:])

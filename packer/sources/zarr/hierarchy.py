@@ -2,6 +2,7 @@
 
 import json
 import os
+import struct
 import zipfile
 import zlib
 from collections.abc import Iterator, Mapping
@@ -13,10 +14,15 @@ from typing import Any
 
 from fieldslab.packer.sources.local_file import LocalFile
 from fieldslab.packer.sources.path_lookup import list_folder
-from fieldslab.schemas.errors import SourceUnreadable
+from fieldslab.schemas.errors import FieldslabError, SourceUnreadable
 from fieldslab.schemas.optiontext import mark_option
 
 METADATA = ("zarr.json", ".zarray", ".zgroup")
+ZIP_ERRORS = (
+    *(zipfile.BadZipFile, zlib.error, struct.error, EOFError, KeyError),
+    *(NotImplementedError, RuntimeError, ValueError),
+)
+"""What damaged archives raise: ValueError for names that are not UTF-8."""
 _CODECS = (
     *("adler32", "crc32", "crc32c", "fletcher32", "jenkins_lookup3"),
     *("blosc", "bz2", "gzip", "lz4", "lzma", "zlib", "zstd"),
@@ -98,7 +104,8 @@ class Hierarchy:
     def attributes(self) -> dict[str, Any]:
         """The attributes of the root."""
         if self.has("zarr.json"):
-            return dict(self._parse("zarr.json").get("attributes") or {})
+            with name_bad_metadata(os.path.join(self.path, "zarr.json")):
+                return dict(self._parse("zarr.json").get("attributes") or {})
         return self._parse(".zattrs") if self.has(".zattrs") else {}
 
     def has(self, name: str) -> bool:
@@ -150,7 +157,7 @@ class Hierarchy:
 
     def _parse(self, name: str) -> dict[str, Any]:
         file = os.path.join(self.path, name)
-        try:
+        with name_bad_metadata(file):
             if self.is_zip:
                 with _name_zip_errors(self.path), zipfile.ZipFile(self.path) as archive:
                     data = archive.read(name)
@@ -160,9 +167,18 @@ class Hierarchy:
             metadata = json.loads(data, parse_constant=str)  # writers of version 2 leave NaN bare
             if not isinstance(metadata, dict):
                 raise ValueError("it is no object")
-        except (OSError, ValueError, RecursionError) as error:
-            raise SourceUnreadable(f"damaged metadata of Zarr: {error}", file=file) from error
-        return metadata
+            return metadata
+
+
+@contextmanager
+def name_bad_metadata(file: str) -> Iterator[None]:
+    """Turn what is raised on metadata that is not as it should be into SourceUnreadable."""
+    try:
+        yield
+    except FieldslabError:
+        raise
+    except (AttributeError, LookupError, OSError, RecursionError, TypeError, ValueError) as error:
+        raise SourceUnreadable(f"damaged metadata of Zarr: {error}", file=file) from error
 
 
 @contextmanager
@@ -170,7 +186,7 @@ def _name_zip_errors(path: str) -> Iterator[None]:
     """Turn what damaged archives raise into SourceUnreadable."""
     try:
         yield
-    except (zipfile.BadZipFile, KeyError, NotImplementedError, RuntimeError, zlib.error) as error:
+    except ZIP_ERRORS as error:
         raise SourceUnreadable(f"damaged zip archive: {error}", file=path) from error
 
 

@@ -11,7 +11,13 @@ import numpy as np
 from fieldslab.packer.sources.array_source import ArrayPart, ArraySource, StoredArray
 from fieldslab.packer.sources.local_file import LocalFile
 from fieldslab.packer.sources.path_lookup import NoFiles, check_readable, find_matches
-from fieldslab.packer.sources.zarr.hierarchy import METADATA, Hierarchy, Node
+from fieldslab.packer.sources.zarr.hierarchy import (
+    METADATA,
+    ZIP_ERRORS,
+    Hierarchy,
+    Node,
+    name_bad_metadata,
+)
 from fieldslab.packer.sources.zarr.library import OpenedArray
 from fieldslab.schemas.errors import SourceChanged, SourceUnreadable
 
@@ -96,9 +102,11 @@ class ZarrSource(ArraySource):
     def _make_part(self, number: int) -> ArrayPart:
         hierarchy = self._hierarchies[number]
         nodes = [(node, _get_name(hierarchy, node)) for node in hierarchy.nodes]
-        return ArrayPart(
-            hierarchy.path, {name: self._describe_array(number, node, name) for node, name in nodes}
-        )
+        arrays = {}
+        for node, name in nodes:
+            with name_bad_metadata(os.path.join(hierarchy.path, node.path)):
+                arrays[name] = self._describe_array(number, node, name)
+        return ArrayPart(hierarchy.path, arrays)
 
     def _describe_array(self, number: int, node: Node, name: str) -> StoredArray:
         attributes = dict(node.attributes)
@@ -185,5 +193,5 @@ def _is_hierarchy(path: str) -> bool:
     try:
         with zipfile.ZipFile(path) as archive:
             return any(name in archive.NameToInfo for name in METADATA)
-    except (OSError, zipfile.BadZipFile):
+    except (OSError, *ZIP_ERRORS):
         return False

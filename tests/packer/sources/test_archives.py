@@ -152,7 +152,15 @@ def test_tars_of_samples(tmp_path: Path) -> None:
         tar.addfile(info, io.BytesIO(JPEGS[0]))
     assert find_source(path).name == "webdataset"
     assert find_source(path, "images").schema.names == ["image", "path"]
-    (tmp_path / "x.tar.gz").write_bytes(b"")
+    for name, warned in (("c/1.jpg", True), ("./1.jpg", False)):
+        with tarfile.open(tmp_path / "x.tar.gz", "w:gz") as tar:
+            info = tarfile.TarInfo(name)
+            info.size = len(JPEGS[0])
+            tar.addfile(info, io.BytesIO(JPEGS[0]))
+        source = find_source(tmp_path / "x.tar.gz")
+        assert source.name == "webdataset"
+        with case(name):
+            assert any("without labels" in text for text in source.warnings) == warned
     with pytest.raises(SourceUnsupported, match="compressed tar"):
         find_source(tmp_path / "x.tar.gz", "images")
     with pytest.raises(SourceUnsupported, match="not read from URLs"):
@@ -197,6 +205,8 @@ def test_bad_zips(tmp_path: Path) -> None:
         "no header at byte": b"XX" + data[2:],
         "invalid": data[: head + 40] + b"\xff" * 8 + data[head + 48 :],
         "leads out": make_zip(**{".._x.jpg": b"x"}),
+        "codec can't decode": spoil(make_zip(**{"é.jpg": b"x"}), "é".encode(), b"\xff\xfe"),
+        "zip file version 9.9": data[: directory + 6] + b"\x63" + data[directory + 7 :],
         "no images in this archive": make_zip(**{"x.txt": b"x"}),
         "is not an image": make_zip(**{"x.jpg": b"hello"}),
     }

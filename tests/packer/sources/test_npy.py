@@ -120,6 +120,9 @@ def test_several_files(tmp_path: Path) -> None:
         pack(f"{tmp_path}/p*/*.npy", tmp_path / "other", settings={"npy_files": "x"})
     with pytest.raises(SourceUnreadable, match="belongs to a slab"):
         pack(tmp_path / "slab", tmp_path / "copy", from_="npy")
+    path = tmp_path / "p0" / "x.npy"
+    with pytest.raises(SourceInconsistent, match="two files would be the field x"):
+        pack([path, path], tmp_path / "twice")
 
 
 def test_refused(tmp_path: Path) -> None:
@@ -148,6 +151,12 @@ def test_damage(tmp_path: Path) -> None:
     path = tmp_path / "x.npy"
     np.save(path, np.arange(9))
     whole = path.read_bytes()
+    shaped = io.BytesIO()
+    np.save(shaped, np.zeros((2, 3)))
+    quoted = (
+        shaped.getvalue().replace(b"False,", b"'no', ").replace(b"\x93NUMPY\1\0", b"\x93NUMPY\3\0")
+    )
+    quoted = quoted[:10] + bytes(2) + quoted[10:]
     flag = io.BytesIO()
     np.save(flag, np.frombuffer(b"\1\0\2", bool))
     letters = io.BytesIO()
@@ -158,6 +167,7 @@ def test_damage(tmp_path: Path) -> None:
         (whole[:40], "damaged or unreadable"),
         (whole.replace(b"(9,)", b"(-9,)"), "its shape is"),
         (whole[:6] + b"\7" + whole[7:], "version"),
+        (quoted, "its order is 'no'"),
         (flag.getvalue(), "neither 0 nor 1"),
         (letters.getvalue(), "is no large_string"),
         (b"", "damaged or unreadable"),

@@ -147,6 +147,17 @@ def test_refused(tmp_path: Path, version: int) -> None:
     with pytest.raises(SourceUnreadable, match="damaged metadata of Zarr") as damaged:
         pack(tmp_path / "x", tmp_path / "other")
     assert damaged.value.context["file"] == str(metadata)
+    metadata.unlink()
+    root = tmp_path / "x" / ("zarr.json" if version == 3 else ".zarray")
+    kind = {"zarr_format": version, "node_type": "array", "shape": [3], "codecs": []}
+    of_3: list[dict[str, Any]] = [{"attributes": [1]}, {"node_type": "group", "attributes": [1]}]
+    wrong: list[dict[str, Any]] = [{"codecs": 5}, {"codecs": [5]}, {"filters": [5]}]
+    wrong += [{"compressor": 5}, {"codecs": [{"name": "pickle"}], "shape": 5}]
+    for members in [*wrong, *(of_3 if version == 3 else [])]:
+        root.write_text(json.dumps(kind | members))
+        with case(members), pytest.raises(SourceUnreadable, match="Zarr") as caught_bad:
+            pack(tmp_path / "x", tmp_path / "other")
+        assert str(caught_bad.value.context["file"]).startswith(str(tmp_path / "x"))
     (tmp_path / "empty").mkdir()
     with pytest.raises(SourceNotFound, match="no Zarr group or array"):
         pack(tmp_path / "empty", tmp_path / "other", from_="zarr")
