@@ -61,3 +61,17 @@ def test_what_was_synced_is_there(steps: list[Step], way: str) -> None:
         early = make_crash(Tree({PLACE}), steps[:3], rng, way)
         seen |= {bytes(early.files[number]) for number in early.names.values()} or {None}
     assert {None, b"", b"hello ", b"hello world", b"\0\0\0\0\0\0world"} <= seen
+
+
+def test_what_was_removed_durably_is_gone() -> None:
+    """A folder whose removal was synced is gone, whether or not it was synced while emptied."""
+    start = Tree({PLACE, f"{PLACE}/a", f"{PLACE}/a/b"}, {f"{PLACE}/a/b/x": 1}, {1: bytearray(b"x")})
+    names = [("unlink", "/a/b/x"), ("rmdir", "/a/b"), ("rmdir", "/a"), ("sync folder", "")]
+    steps = [Step(kind, (PLACE + name,)) for kind, name in names]
+    lost = set[bool]()
+    for seed in range(40):
+        left = make_crash(start, steps, random.Random(seed), "loose")
+        assert (left.folders, left.names) == ({PLACE}, {})
+        early = make_crash(start, steps[:3], random.Random(seed), "loose")
+        lost.add(f"{PLACE}/a" in early.folders)
+    assert lost == {True, False}

@@ -80,9 +80,10 @@ class Tree:
             self.folders.add(first)
         elif step.kind == "unlink":
             self.names.pop(first, None)
-        elif step.kind == "rmdir":
-            if not any(path.startswith(first + "/") for path in known):
-                self.folders.discard(first)
+        elif step.kind == "rmdir":  # it was empty: what lost steps left in it goes with it
+            gone = {path for path in known if path == first or path.startswith(first + "/")}
+            self.folders -= gone
+            self.names = {path: file for path, file in self.names.items() if path not in gone}
         elif first in known and step.kind == "link":
             if others[0] not in known:
                 self.names[others[0]] = self.names[first]
