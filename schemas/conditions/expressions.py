@@ -2,7 +2,7 @@
 
 import ast
 import operator
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from fieldslab.schemas.errors import UsageError
@@ -28,7 +28,7 @@ _HINT = (
 )
 
 
-def parse_expression(text: str, classes: Mapping[str, Sequence[str]] | None = None) -> Any:
+def parse_expression(text: str, classes: Mapping[str, Mapping[str, int]] | None = None) -> Any:
     """Parse a condition into a `pyarrow.compute.Expression`; nothing is executed.
 
     Names are fields, `field("any name")` as well. There are numbers, strings, True, False and None,
@@ -36,8 +36,8 @@ def parse_expression(text: str, classes: Mapping[str, Sequence[str]] | None = No
     `is_null(x)`, `length(x)` in bytes, `starts_with(x, "a")`, `contains(x, "a")` and
     `matches(x, "regular expression")`.
 
-    `classes` are names of the values 0, 1, ... of fields: `==`, `!=` and `in` compare such a field
-    with a name, too.
+    `classes` has the values of fields by the names of their classes: `==`, `!=` and `in` compare
+    such a field with a name, too.
 
     Raises UsageError.
     """
@@ -55,7 +55,7 @@ def parse_expression(text: str, classes: Mapping[str, Sequence[str]] | None = No
         raise UsageError("the condition is nested too deeply", hint=_HINT) from None
 
 
-def _number_classes(node: ast.Compare, classes: Mapping[str, Sequence[str]]) -> None:
+def _number_classes(node: ast.Compare, classes: Mapping[str, Mapping[str, int]]) -> None:
     """Put the numbers of classes in the place of their names, in one comparison."""
     if not all(isinstance(sign, ast.Eq | ast.NotEq | ast.In | ast.NotIn) for sign in node.ops):
         return
@@ -63,16 +63,16 @@ def _number_classes(node: ast.Compare, classes: Mapping[str, Sequence[str]]) -> 
     fields = [name for name in map(_find_field, sides) if name is not None and name in classes]
     if not fields:
         return
-    names = list(classes[fields[0]])
+    numbers = classes[fields[0]]
     for side in sides:
         elements = side.elts if isinstance(side, ast.List | ast.Tuple) else [side]
         for element in elements:
             if isinstance(element, ast.Constant) and isinstance(element.value, str):
                 name = element.value
-                if name not in names:
+                if name not in numbers:
                     problem = f"the condition names {name!r}, which is no class"
-                    raise make_unknown_name_error(problem, name, names, field=fields[0])
-                element.value = names.index(name)
+                    raise make_unknown_name_error(problem, name, numbers, field=fields[0])
+                element.value = numbers[name]
 
 
 def _find_field(node: ast.expr) -> str | None:

@@ -90,14 +90,14 @@ def find_rows(
     return np.concatenate(matches)
 
 
-def _list_classes(fields: Mapping[str, Field]) -> dict[str, Sequence[str]]:
-    """List the names of classes of the fields that have some."""
+def _list_classes(fields: Mapping[str, Field]) -> dict[str, dict[str, int]]:
+    """List the values of classes by name, of the fields that have some."""
     return {
-        name: field.logical.names
+        name: dict(zip(names, field.logical.codes or range(len(names)), strict=True))
         for name, field in fields.items()
         if field.logical is not None
         and field.logical.type == "class_label"
-        and field.logical.names is not None
+        and (names := field.logical.names) is not None
     }
 
 

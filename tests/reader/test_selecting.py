@@ -196,9 +196,15 @@ def test_classes_are_compared_by_name(tmp_path: Path) -> None:
     """In a condition as text, `==`, `!=` and `in` take names of classes; others are refused."""
     classes = Logical("class_label", names=("cat", "dog", "cow"))
     labels = np.arange(30) % 4 - 1  # -1 is no class
-    columns = {"label": Column(labels, dtype="int64", logical=classes), "x": np.arange(30)}
+    coded = Logical("class_label", names=("cat", "dog", "cow"), codes=(7, 0, 2))
+    columns = {
+        "label": Column(labels, dtype="int64", logical=classes),
+        "coded": Column(labels, dtype="int64", logical=coded),
+        "x": np.arange(30),
+    }
     slab = open_slab(write_slab(tmp_path / "x.slab", columns))
     for condition, numbers in (
+        ("coded == 'dog' or coded in ['cat', 'cow']", [0, 2]),
         ("label == 'dog'", [1]),
         ("'dog' != field('label') and x > -1", [-1, 0, 2]),
         ("label in ['cow', 0]", [0, 2]),
