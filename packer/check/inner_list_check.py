@@ -38,8 +38,8 @@ def _check_rows(folder: Folder, field: Field, start: int) -> list[Problem]:
     first = int(lists[0])
     array = folder.get_required_array(field, "lists.values")
     lengths = array.read(first, int(lists[-1]))
-    found = find_inner_lists(lengths, lists - first, elements - elements[0])
-    if (wrong := found.wrong_row) is None:
+    inner = find_inner_lists(lengths, lists - first, elements - elements[0])
+    if (wrong := inner.wrong_row) is None:
         return []
     number = folder.first_row + start + wrong
     some = lengths[lists[wrong] - first : lists[wrong + 1] - first]

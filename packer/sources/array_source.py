@@ -158,12 +158,12 @@ class ArraySource(Source):
         for piece in self.read_arrays(number, arrays, start, stop):
             rows = len(piece[arrays[0]])
             for first in range(0, rows, step):
-                made = [
+                column_arrays = [
                     self._make_array(unit, column, piece[column.array][first : first + step], row)
                     for column in wanted
                 ]
-                row += len(made[0])
-                yield pa.RecordBatch.from_arrays(made, schema=schema)
+                row += len(column_arrays[0])
+                yield pa.RecordBatch.from_arrays(column_arrays, schema=schema)
 
     def sample(self, columns: list[int]) -> list[pa.RecordBatch]:
         """Read a few rows from the start, the middle and the end of the first part."""

@@ -109,7 +109,7 @@ class WebDatasetSource(TableSource):
         self.types: dict[str, pa.DataType] = {}
         self._casts: set[str] = set()
         self._indexed = 0
-        paths = [one for path in paths for one in expand_braces(path)]
+        paths = [name for path in paths for name in expand_braces(path)]
         super().__init__(paths, storage_options=storage_options, summary=summary)
         self.settings = {"json_fields": True} if json_fields else {}
         if "extensions" not in self._known:
@@ -288,7 +288,7 @@ def expand_braces(path: str) -> list[str]:
         step = 1 if first <= last else -1
         items = [f"{number:0{width}}" for number in range(first, last + step, step)]
     before, after = path[: match.start()], path[match.end() :]
-    paths = [one for item in items for one in expand_braces(before + item + after)]
+    paths = [name for item in items for name in expand_braces(before + item + after)]
     if len(paths) > _MOST_NAMES:
         raise UsageError("too many names in braces", file=path, expected=f"{_MOST_NAMES:,}")
     return paths

@@ -128,7 +128,7 @@ def _recognise(files: ImageFiles, read_file: ReadFile) -> AnnotationFiles | None
     xml = [name for name in names if name.lower().endswith(".xml")]
     voc = xml if xml and b"<annotation" in read_file(xml[0])[:4096] else []
     kinds: dict[Kind, list[str]] = {"metadata": tables, "coco": coco, "voc": voc}
-    kinds = {kind: found for kind, found in kinds.items() if found}
+    kinds = {kind: group for kind, group in kinds.items() if group}
     if not kinds:
         return None
     kind, chosen = next(iter(kinds.items()))

@@ -176,13 +176,13 @@ def _find_hierarchies(path: str) -> list[str]:
     """Find what of a path or a glob is Zarr, sorted. Raises NoFiles where nothing is."""
     check_readable(path)
     paths = [path] if os.path.lexists(path) else sorted(find_matches(path))
-    found = [each for each in paths if _is_hierarchy(each)]
-    if not found or len(found) < len(paths):
-        wrong = next((each for each in paths if each not in found), path)
+    hierarchies = [each for each in paths if _is_hierarchy(each)]
+    if not hierarchies or len(hierarchies) < len(paths):
+        wrong = next((each for each in paths if each not in hierarchies), path)
         raise NoFiles(
             "no Zarr group or array", file=wrong, expected=f"one of {', '.join(METADATA)} in it"
         )
-    return found
+    return hierarchies
 
 
 def _is_hierarchy(path: str) -> bool:
