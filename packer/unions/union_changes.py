@@ -12,7 +12,7 @@ from fieldslab.schemas.folder import check_pinned
 from fieldslab.schemas.optiontext import mark_option
 from fieldslab.schemas.stores.slab_objects import is_remote, open_slab_anywhere
 from fieldslab.schemas.unions.members import compute_union_id
-from fieldslab.schemas.unions.open_members import Listed, Places, list_slabs
+from fieldslab.schemas.unions.open_members import Listed, Places, check_listed, list_slabs
 from fieldslab.schemas.unions.unionfile import (
     UnionFile,
     UnionMember,
@@ -47,7 +47,8 @@ def add_slabs(
     place
         The file `NAME.slabs`, or its URL.
     slabs
-        Directories, URLs, or patterns of directories. Their fields must fit those of the others.
+        Directories, URLs, patterns of directories, or union files, of which each slab is added.
+        Their fields must fit those of the others.
     name
         What one slab is called among the others; its path, if not given.
     storage_options
@@ -66,15 +67,17 @@ def add_slabs(
     SlabChanged, NotASlab, DamagedManifest, OutputError
         A slab is not what the file lists, or is none; the file is damaged, or cannot be written.
     """
-    slabs = [str(slab.place) for place in slabs for slab in list_slabs(place).slabs]
-    if name is not None and len(slabs) != 1:
-        raise UsageError(f"{mark_option('name')} is for one slab", found=f"{len(slabs)} slabs")
+    listed = [slab for text in slabs for slab in list_slabs(text, storage_options).slabs]
+    if name is not None and len(listed) != 1:
+        raise UsageError(f"{mark_option('name')} is for one slab", found=f"{len(listed)} slabs")
 
     def add(union: UnionFile) -> UnionFile:
         members = list(union.members)
-        for slab in slabs:
+        for each in listed:
+            slab = str(each.place)
             options = storage_options if is_remote(slab) else None
             with open_slab_anywhere(slab, storage_options=options) as files:
+                check_listed(files, each.content)
                 path = make_relative(slab, place)
                 added = UnionMember(path=path, id=files.manifest.id, name=name)
             if added.label in {member.label for member in members}:

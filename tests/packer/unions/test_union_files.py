@@ -54,6 +54,10 @@ def test_a_union_file_is_opened_as_one_slab(slabs: list[Path], tmp_path: Path) -
     assert remove_slabs(place, [str(slabs[0])]).generation == 3
     assert before["x"][:].tolist() == [0, 1, 2, 3]
     assert list(open_slab({"all": place, "b": slabs[1]}).members) == ["all", "b"]
+    assert (
+        add_slabs(str(tmp_path / "more.slabs"), [place, str(slabs[1])]).id
+        == open_slab([slabs[2], slabs[1]]).manifest.id
+    )
     moved = tmp_path.rename(tmp_path.with_name(tmp_path.name + "-moved"))
     try:
         assert open_slab(moved / "all.slabs")["x"][0] == 20
@@ -79,6 +83,8 @@ def test_what_does_not_fit_is_refused(slabs: list[Path], tmp_path: Path) -> None
     lie(slabs[1], attributes={"changed": True})
     with pytest.raises(SlabChanged, match=r"b\.slab.*lists"):
         open_slab(place)
+    with pytest.raises(SlabChanged, match=r"b\.slab.*lists"):
+        add_slabs(str(tmp_path / "more.slabs"), [place])
     Path(place).write_bytes(content.replace(b'"generation": 1', b'"generation": 2'))
     with pytest.raises(DamagedManifest, match="checksum"):
         open_slab(place)
