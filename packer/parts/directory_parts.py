@@ -97,7 +97,11 @@ class DirectoryPartFolder(PartFolder):
     def read_records(self) -> dict[int, FinishedShard]:
         """Read the records of shards; see `PartFolder`."""
         shards = {}
-        for path in sorted(self.records.glob("*.json")):
+        names: list[str] = []
+        # Another run of `finish` may have removed it.
+        with name_write_errors(self.records), contextlib.suppress(FileNotFoundError):
+            names = sorted(name for name in os.listdir(self.records) if name.endswith(".json"))
+        for path in map(self.records.joinpath, names):
             with contextlib.suppress(OSError, msgspec.DecodeError):
                 shard = msgspec.json.decode(path.read_bytes(), type=FinishedShard)
                 shards[shard.record.index] = shard

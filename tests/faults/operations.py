@@ -11,6 +11,7 @@ import shutil
 import tempfile
 import warnings
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -310,12 +311,17 @@ def end_child(work: Callable[[], Any]) -> None:
     try:
         work()
     except FieldslabError as error:
-        os.write(2, f"{type(error).__name__}: {error}".encode())
         code = 3
+        _report(f"{type(error).__name__}: {error}")
     except BaseException as error:  # noqa: BLE001 - told by the exit status
         import traceback
 
-        os.write(2, f"{type(error).__name__}: {error}\n{traceback.format_exc()}".encode())
         code = 4
+        _report(f"{type(error).__name__}: {error}\n{traceback.format_exc()}")
     finally:
         os._exit(code)
+
+
+def _report(text: str) -> None:
+    with suppress(OSError):  # this write may be the one that fails
+        os.write(2, text.encode())

@@ -32,3 +32,16 @@ def test_mapped_arrays_hold_no_descriptors(tmp_path: Path, few_descriptors: None
     batch = slab.gather(range(120))
     assert batch["x"].tolist() == numbers.tolist()
     assert batch["t"].tolist() == columns["t"]
+
+
+def test_slabs_are_opened_where_no_descriptor_is_left(tmp_path: Path) -> None:
+    """Where as many files are open as the process may open, the limit is raised."""
+    place = write_slab(tmp_path / "one.slab", {"x": np.arange(9)}, [9])
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    free = os.open(os.devnull, os.O_RDONLY)
+    os.close(free)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (free, hard))
+    try:
+        assert open_slab([place, place]).gather([10])["x"].tolist() == [1]
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
