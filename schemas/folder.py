@@ -295,7 +295,7 @@ def _try_open(slab: Path, follow_links: bool, patient: bool) -> SlabFiles | None
         directory = _open_directory(slab, follow_links)
     except OSError as error:
         if error.errno in (errno.ENOENT, errno.ENOTDIR):
-            if patient and (get_partial_path(slab) / REPLACED).is_dir():
+            if patient and os.path.isdir(get_partial_path(slab) / REPLACED):
                 return None  # between the two renames of systems that cannot swap directories
             raise _make_absent_error(slab) from error
         if error.errno in (errno.ENAMETOOLONG, errno.ELOOP):
@@ -351,10 +351,11 @@ def _read_stamp(directory: OpenFolder) -> tuple[int, ...] | None:
 
 def _make_absent_error(slab: Path) -> NotASlab:
     """Make the error for a path without a manifest."""
-    if slab.is_dir():
+    # Methods of paths would raise an error where the system cannot tell.
+    if os.path.isdir(slab):
         if error := find_mirror_error(slab):
             return error
-        if (slab / JOURNAL).exists() or (slab / layout.name_shard(0)).is_dir():
+        if os.path.exists(slab / JOURNAL) or os.path.isdir(slab / layout.name_shard(0)):
             return IncompleteSlab(
                 "no manifest.json: the slab was not finished, or not copied whole",
                 file=slab,
@@ -365,27 +366,27 @@ def _make_absent_error(slab: Path) -> NotASlab:
             file=slab,
             hint="Give the directory that `fieldslab pack -o` wrote.",
         )
-    if slab.is_file() and slab.suffix == ".slabs":
+    if os.path.isfile(slab) and slab.suffix == ".slabs":
         return SlabNotFound(
             "is a union file, and this needs one slab",
             file=slab,
             hint="Make one slab of them: fieldslab concat or fieldslab repack. List them: "
             f"fieldslab union {slab} list.",
         )
-    if slab.is_file() and slab.suffix == ".rows":
+    if os.path.isfile(slab) and slab.suffix == ".rows":
         return SlabNotFound(
             "is a file of rows, which does not say where their slab is",
             file=slab,
             hint=f"Give the slab, and its rows by {mark_option('rows_file', slab)}; in Python, "
             f"write open_slab(...).select({str(slab)!r}).",
         )
-    if slab.exists():
+    if os.path.exists(slab):
         return SlabNotFound(
             "is a file, not a slab directory",
             file=slab,
             hint="Give the directory that `fieldslab pack -o` wrote.",
         )
-    if get_partial_path(slab).is_dir():
+    if os.path.isdir(get_partial_path(slab)):
         return IncompleteSlab(
             "packing was cut off",
             file=slab,

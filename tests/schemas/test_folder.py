@@ -61,6 +61,7 @@ def test_nothing_there(tmp_path: Path) -> None:
         tmp_path / "no.slab", SlabNotFound, "does not exist. Check the path, or pack the slab first"
     )
     refuse(tmp_path / "no" / "no.slab", SlabNotFound, "does not exist")
+    refuse(tmp_path / ("x" * 250), SlabNotFound, "does not exist")  # NAME.partial is too long
 
 
 def test_some_other_directory(tmp_path: Path) -> None:
