@@ -11,6 +11,7 @@ import msgspec
 import pyarrow as pa
 
 from fieldslab.packer.column_names import match_names
+from fieldslab.packer.commands.text_format import format_count
 from fieldslab.packer.source import ColumnHint, Unit
 from fieldslab.packer.sources.images.image_names import is_image
 from fieldslab.packer.sources.remote_file import RemoteFile
@@ -371,7 +372,7 @@ def _join_scans(files: list[TarFile]) -> dict[str, Any]:
         + [[name, _write_type(kind)] for name, kind in types.items()],
         "counts": counts | {KEY: sum(file.rows or 0 for file in files)},
         "warnings": [
-            f"{count:,} members were passed over ({why}), the first is {first}"
+            f"passed over {format_count(count, 'member')} ({why}), the first is {first}"
             for why, (count, first) in passed.items()
         ]
         + [_FOLDERS for _ in files[:1] if alone and any(file.in_folders for file in files)],

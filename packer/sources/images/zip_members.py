@@ -72,6 +72,8 @@ def list_zip_members(path: str) -> list[ArchiveMember]:
         with _NotingFile(path) as raw, io.BufferedReader(raw) as file:
             try:
                 with zipfile.ZipFile(file) as archive:
+                    if "" in archive.NameToInfo:
+                        raise ValueError("a member has no name")
                     infos = [info for info in archive.infolist() if not info.is_dir()]
                     end = archive.start_dir
             finally:

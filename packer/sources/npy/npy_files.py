@@ -192,6 +192,8 @@ def read_npy_headers(file: LocalFile) -> dict[str, Header]:
     with name_errors(file.path, file), zipfile.ZipFile(file.path) as archive:
         for info in archive.infolist():
             name, suffix = os.path.splitext(info.filename)
+            if not info.filename:
+                raise ValueError("a member has no name")
             if info.is_dir():
                 continue
             if suffix != ".npy":

@@ -190,6 +190,10 @@ def test_bad_zips(tmp_path: Path) -> None:
     head, directory = data.index(b"PK\x03\x04"), data.index(b"PK\x01\x02")
     start = struct.pack("<I", head)
     flags = data[: directory + 8] + b"\x01" + data[directory + 9 :]
+    lengths = data[directory + 28 : directory + 34]  # of the name, of more, of a comment
+    nameless = (
+        data[: directory + 28] + lengths[4:] + bytes(2) + lengths[:2] + data[directory + 34 :]
+    )
     twice = data[:directory] + data[directory:-22] * 2 + data[-22:]
     end = bytearray(twice[-22:])
     end[8:12], end[12:16] = b"\x02\0\x02\0", struct.pack("<I", len(twice) - 22 - directory)
@@ -207,6 +211,7 @@ def test_bad_zips(tmp_path: Path) -> None:
         "leads out": make_zip(**{".._x.jpg": b"x"}),
         "codec can't decode": spoil(make_zip(**{"é.jpg": b"x"}), "é".encode(), b"\xff\xfe"),
         "zip file version 9.9": data[: directory + 6] + b"\x63" + data[directory + 7 :],
+        "a member has no name": nameless,
         "no images in this archive": make_zip(**{"x.txt": b"x"}),
         "is not an image": make_zip(**{"x.jpg": b"hello"}),
     }

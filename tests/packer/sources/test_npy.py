@@ -182,6 +182,13 @@ def test_damage(tmp_path: Path) -> None:
         opened.writestr("notes.txt", "no array")
     with pytest.raises(SourceUnreadable, match=r"the member notes.txt is no .npy"):
         pack(archive, tmp_path / "slab")
+    np.savez(archive, x=np.arange(9))
+    nameless = bytearray(archive.read_bytes())
+    lengths = nameless.index(b"PK\1\2") + 28
+    nameless[lengths], nameless[lengths + 4] = 0, nameless[lengths]  # the name is a comment
+    archive.write_bytes(nameless)
+    with pytest.raises(SourceUnreadable, match="a member has no name"):
+        pack(archive, tmp_path / "slab")
     np.savez(archive, x=np.arange(999))
     changed = bytearray(archive.read_bytes())
     changed[changed.index(b"\1\0\0\0\0\0\0\0\2") + 8] ^= 1

@@ -224,7 +224,7 @@ def test_samples(tmp_path: Path) -> None:
         tar.addfile(link)
     warnings = " ".join(pack(path, tmp_path / "slab").warnings)
     assert re.search(r"2 members .*no name with an extension.*\._x\.txt", warnings)
-    assert re.search(r"1 members .*no plain file.*y\.txt", warnings)
+    assert re.search(r"1 member .*no plain file.*y\.txt", warnings)
     back = Readback(tmp_path / "slab")
     rows = [back.column(name) for name in ("__key__", "seg.txt", "cls")]
     assert rows == [["./a.b/x"], ["1"], [7]]
