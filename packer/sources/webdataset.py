@@ -212,7 +212,7 @@ class WebDatasetSource(TableSource):
             try:
                 kind = self.types[name]
                 arrays.append(pa.array(keys, TEXT) if name == KEY else make_array(column, kind))
-            except ValueError as error:
+            except (ValueError, RecursionError) as error:
                 raise self._make_misfit_error(tar, name, members[name], column) from error
         return pa.RecordBatch.from_arrays(arrays, list(values))
 
@@ -229,7 +229,7 @@ class WebDatasetSource(TableSource):
         for member, value in zip(members, values, strict=True):
             try:
                 make_array([value], kind)
-            except ValueError:
+            except (ValueError, RecursionError):
                 if member is not None and value is not None:
                     place = f"{tar.path} byte {member.offset}"
                     text = f"{member.shown}: {bytes(value[:40])!r}"
@@ -344,7 +344,7 @@ def _describe_json(tar: Tar, member: Member) -> Any:
     """Describe the value of a member, as far as it is JSON: whoever reads it says what is wrong."""
     try:
         return describe_value(msgspec.json.decode(tar.read(member)))
-    except ValueError:
+    except (ValueError, RecursionError):
         return Mixed
 
 

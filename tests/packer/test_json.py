@@ -15,7 +15,7 @@ from tests.naming import case
 from tests.packer.readback import Readback
 
 from fieldslab.packer import pack
-from fieldslab.schemas.errors import FieldslabError, SourceInconsistent
+from fieldslab.schemas.errors import FieldslabError, SourceInconsistent, SourceUnreadable
 
 
 def strict(text: str) -> Any:
@@ -186,3 +186,23 @@ def test_hints_hold(tmp_path: Path, array: pa.Array, casts: list[str]) -> None:
         assert Readback(tmp_path / cast).rows == len(array)
     pack(table, tmp_path / "without", exclude="a")
     assert list(Readback(tmp_path / "without").fields) == ["x"]
+
+
+def test_json_that_is_nested_too_deeply_is_named(tmp_path: Path) -> None:
+    """No parser ends with an error of Python: neither of lines nor of COCO."""
+    deep = b"[" * 100_000 + b"]" * 100_000
+    lines = tmp_path / "x.jsonl"
+    folder = tmp_path / "images"
+    folder.mkdir()
+    (folder / "1.jpg").write_bytes(b"\xff\xd8\xff")
+    coco = tmp_path / "coco.json"
+    annotated: dict[str, Any] = {"annotations": str(coco)}
+    plain: dict[str, Any] = {}
+    for path, content, source, settings in (
+        (lines, b'{"a": %s}\n' % deep, lines, plain),
+        (coco, b'{"images": [], "annotations": [{"x": %s}]}' % deep, folder, annotated),
+    ):
+        path.write_bytes(content)
+        with case(path), pytest.raises(SourceUnreadable, match="recursion") as caught:
+            pack(source, tmp_path / "slab", settings=settings)
+        assert str(caught.value.context["file"]).startswith(str(path))

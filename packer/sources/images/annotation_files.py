@@ -168,7 +168,7 @@ def is_coco(data: bytes) -> bool:
     """Return whether JSON has the members of COCO."""
     try:
         members = msgspec.json.decode(data, type=dict[str, msgspec.Raw])
-    except ValueError:
+    except (ValueError, RecursionError):
         return False
     return {"images", "annotations"} <= members.keys()
 

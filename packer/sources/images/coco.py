@@ -159,7 +159,7 @@ def _group_objects(
 def _find_image(index: NameIndex, file: MemoryFile, image: CocoImage, folder: str) -> int | None:
     try:
         return index.find(image.file_name, folder)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         problem = f"the image {image.file_name} could be one of several"
         raise _make_error(file, problem, str(error)) from error
 
@@ -261,7 +261,7 @@ def _refuse(problem: str) -> ColumnHint:
 def _decode(file: MemoryFile) -> CocoFile:
     try:
         return msgspec.json.decode(file.data, type=CocoFile)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise _make_damage_error(file, error) from error
 
 
@@ -285,13 +285,13 @@ def _list_left_out(files: list[MemoryFile]) -> list[str]:
         try:
             for raw in msgspec.json.decode(file.data, type=_RawFile).annotations[:_LOOKED_AT]:
                 keys |= msgspec.json.decode(raw, type=dict[str, msgspec.Raw]).keys()
-        except ValueError as error:  # a key that nobody asked for is not UTF-8
+        except (ValueError, RecursionError) as error:  # a key that nobody asked for is not UTF-8
             raise _make_damage_error(file, error) from error
     left = sorted(keys - set(CocoObject.__struct_fields__) - _PASSED)
     return [f"{files[0].path}: left out of annotations: {', '.join(left)}"] if left else []
 
 
-def _make_damage_error(file: MemoryFile, error: ValueError) -> SourceUnreadable:
+def _make_damage_error(file: MemoryFile, error: Exception) -> SourceUnreadable:
     return SourceUnreadable(
         f"damaged, or no annotations of COCO: {error}",
         file=file.path,

@@ -108,7 +108,7 @@ class JsonLinesSource(TextSource):
         try:
             row = msgspec.json.decode(record, type=dict[str, msgspec.Raw])
             msgspec.json.decode(record)
-        except ValueError:
+        except (ValueError, RecursionError):
             return None
         for name, raw in row.items():
             if name not in self.types:
@@ -119,7 +119,7 @@ class JsonLinesSource(TextSource):
                     member = msgspec.json.encode({name: raw})
                     rows = [make_decoder({name: self.types[name]}, True).decode(member)]
                     make_json_array([rows[0].f0], self.types[name])
-                except ValueError:
+                except (ValueError, RecursionError):
                     return name, bytes(raw).decode(errors="replace")
         return None
 
@@ -139,7 +139,7 @@ class JsonLinesSource(TextSource):
     def _decode_line(self, file: TextFile, block: Block, number: int, line: bytes) -> Any:
         try:
             return msgspec.json.decode(line, type=dict[str, Any])
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise self._make_misfit_error(
                 file, block._replace(ends=block.ends[: number + 1]), [], error
             ) from error

@@ -159,7 +159,7 @@ class TextSource(TableSource):
                     continue
                 try:
                     batch = self.parse(table, block, names)
-                except ValueError as error:
+                except (ValueError, RecursionError) as error:
                     raise self._make_misfit_error(table, block, names, error) from error
                 rows = max(1, batch_bytes * batch.num_rows // max(batch.nbytes, 1))
                 for start in range(0, batch.num_rows, rows):
@@ -232,7 +232,7 @@ class TextSource(TableSource):
         ]
 
     def _make_misfit_error(
-        self, table: TextFile, block: Block, names: list[str], error: ValueError
+        self, table: TextFile, block: Block, names: list[str], error: ValueError | RecursionError
     ) -> FieldslabError:
         """Make the error for the first record of a block that cannot be parsed."""
         low, high = 0, len(block.ends)  # up to record `high`, parsing fails
@@ -242,7 +242,7 @@ class TextSource(TableSource):
                 size = int(block.ends[middle - 1])
                 self.parse(table, Block(block.data[:size], 0, 0, block.ends[:middle]), names)
                 low = middle
-            except ValueError as earlier:
+            except (ValueError, RecursionError) as earlier:
                 high, error = middle, earlier
         start = int(block.ends[low - 1]) if low else 0
         record = block.data[start : int(block.ends[low])]
@@ -271,7 +271,7 @@ class TextSource(TableSource):
         try:
             float(text)
             lossless = pa.types.is_integer(self.types[name]) and not text.lstrip("-").isdigit()
-        except ValueError:
+        except (ValueError, RecursionError):
             lossless = False
         target = "f8" if lossless else "text"
         return f"{mark_option('cast', target, column=name)} reads the whole column as {target}."
