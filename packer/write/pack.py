@@ -33,6 +33,7 @@ from fieldslab.schemas.errors import UsageError
 from fieldslab.schemas.manifest import Manifest
 from fieldslab.schemas.notices import LOG, warn
 from fieldslab.schemas.optiontext import mark_option
+from fieldslab.schemas.write_errors import name_write_errors
 
 
 @add_options(PackOptions)
@@ -122,7 +123,9 @@ def pack_plan(
             )
 
         directory = output.directory
-        done = sum(count_bytes(path) for path in list_shuffle_folders(directory) if path.is_dir())
+        with name_write_errors(directory):
+            folders = [path for path in list_shuffle_folders(directory) if path.is_dir()]
+            done = sum(map(count_bytes, folders))
         if (warning := check_space(plan, directory, done, copies=2)) is not None:
             tell(warning)
         return pack_shuffled(plan, directory, pack_unshuffled, force, jobs, progress, engine)

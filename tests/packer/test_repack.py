@@ -33,6 +33,7 @@ from fieldslab.reader import open_slab
 from fieldslab.schemas.errors import (
     DamagedArray,
     NoSpace,
+    OutputError,
     OutputExists,
     RowOutOfRange,
     SlabChanged,
@@ -401,6 +402,12 @@ def test_an_interrupted_shuffled_pack_goes_on(tmp_path: Path) -> None:
     other = pack(file, out, force=True, **options | {"shuffle": 5}).manifest
     assert other.id == pack(file, tmp_path / "other", **options | {"shuffle": 5}).manifest.id
     assert {path.name for path in tmp_path.iterdir()} == {"a.parquet", "expected", "out", "other"}
+
+
+def test_a_shuffled_pack_whose_name_is_too_long(tmp_path: Path) -> None:
+    """Where only what is built beside the slab has too long a name, it is an OutputError."""
+    with pytest.raises(OutputError, match="File name too long"):
+        pack(make_table(), tmp_path / ("x" * 240), nulls={"*": "mask"}, shuffle=4)
 
 
 def test_a_shuffled_pack_killed_at_its_end(tmp_path: Path) -> None:
