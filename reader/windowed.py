@@ -26,14 +26,20 @@ class Windowed(Selectable):
         Parameters
         ----------
         by
-            Name of the field: integers, categories, text or any other.
+            Name of the field: integers, categories, text or any other that is not nested.
 
-        Raises UnknownField, and what `gather` raises.
+        Raises UnknownField, UsageError, and what `gather` raises.
         """
         from fieldslab.reader.runs import find_runs
 
         if by not in self._found_runs:
             self._storage.check_field_name(by)
+            if self._storage.fields[by].kind == "nested":
+                raise UsageError(
+                    "runs of rows with one value are not found by lists of lists or of texts",
+                    field=by,
+                    hint="Pack an integer or a text that says where a run ends.",
+                )
             runs = find_runs(by, self._gather_range, len(self._view))
             slabs = self.slab_runs
             self._found_runs[by] = runs if slabs is None else runs.cut(slabs.starts[1:])

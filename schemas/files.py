@@ -133,6 +133,13 @@ class OpenFolder:
         finally:
             close_quietly(fd)
 
+    def read_status(self) -> os.stat_result:
+        """Return what the system says of this directory. Raises Unreadable."""
+        try:
+            return os.fstat(self.fd)
+        except OSError as error:
+            raise make_unreadable_error(error, self.path) from error
+
     def is_at(self, path: str) -> bool:
         """Return True if a path leads to this directory."""
         try:

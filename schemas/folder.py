@@ -121,7 +121,7 @@ class SlabFiles:
         self._directory = directory
         self._place = os.path.abspath(directory.path)
         self._read_stamp = stamp
-        self._inode = os.fstat(directory.fd)
+        self._inode = directory.read_status()
 
     @property
     def manifest_bytes(self) -> int:

@@ -63,6 +63,15 @@ def test_rows_are_lists(slab: Slab) -> None:
     assert slab[10:20].gather([0])["texts"].tolist() == expected["texts"][10:11]
 
 
+@pytest.mark.parametrize("name", ["texts", "lists"])
+def test_runs_are_not_found_by_lists_in_lists(slab: Slab, name: str) -> None:
+    """Rows with one value cannot be told there: an error, and no wrong runs."""
+    with pytest.raises(UsageError, match=f"runs.*field {name}"):
+        slab.find_runs(name)
+    with pytest.raises(UsageError, match=f"runs.*field {name}"):
+        Loader(slab, 4, Windows(2, within=name))
+
+
 def test_batches_hold_lists_in_lists(slab: Slab) -> None:
     """A batch has `Ragged` of `Text` or `Ragged`, whose parts share memory and may be cut."""
     batch = slab.gather([9, 3, 9, 60])

@@ -17,7 +17,7 @@ from fieldslab.packer.sources.versioned.versioned_source import (
     VersionedSource,
     make_feature_error,
 )
-from fieldslab.schemas.errors import SourceNeedsLibrary, SourceUnsupported
+from fieldslab.schemas.errors import SourceInconsistent, SourceNeedsLibrary, SourceUnsupported
 
 _PARTITION = "partition."
 
@@ -66,6 +66,11 @@ class _DeltaSnapshot(Snapshot):
                 vectors["filepath"].to_pylist(), vectors["selection_vector"], strict=True
             )
         }
+        unknown = self._kept.keys() - {os.path.realpath(file.path) for file in self._files}
+        if unknown:  # or rows that were deleted would come back
+            raise SourceInconsistent(
+                "deleted rows are told of a file that the table does not have", file=min(unknown)
+            )
         self.pieces = [self._make_piece(number) for number in range(len(self._files))]
 
     def read(self, piece: int, names: Sequence[str], rows: int) -> Iterator[pa.RecordBatch]:

@@ -41,6 +41,7 @@ from fieldslab.packer.parts.plan_file import write_plan_file
 from fieldslab.packer.source import find_source
 from fieldslab.schemas.errors import (
     SourceChanged,
+    SourceInconsistent,
     SourceNotFound,
     SourceUnreadable,
     SourceUnsupported,
@@ -171,6 +172,16 @@ def test_delta_deletion_vectors(tmp_path: Path) -> None:
     assert read_numbers(tmp_path / "some") == KEPT[3:50]
     pack(f"{path}@0", tmp_path / "all")
     assert read_numbers(tmp_path / "all") == list(range(60))
+
+
+def test_deleted_rows_of_an_unknown_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where deltalake names the file of deleted rows otherwise, nothing is packed with them."""
+    path = tmp_path / "t"
+    write_deltalake(path, TABLE)
+    vectors = pa.table({"filepath": [str(path / "x.parquet")], "selection_vector": [[True, False]]})
+    monkeypatch.setattr(DeltaTable, "deletion_vectors", lambda _table: vectors)
+    with pytest.raises(SourceInconsistent, match=r"x\.parquet: deleted rows"):
+        pack(path, tmp_path / "slab")
 
 
 def test_delta_partitions_and_new_columns(tmp_path: Path) -> None:
