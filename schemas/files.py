@@ -133,13 +133,6 @@ class OpenFolder:
         finally:
             close_quietly(fd)
 
-    def read_status(self) -> os.stat_result:
-        """Return what the system says of this directory. Raises Unreadable."""
-        try:
-            return os.fstat(self.fd)
-        except OSError as error:
-            raise make_unreadable_error(error, self.path) from error
-
     def is_at(self, path: str) -> bool:
         """Return True if a path leads to this directory."""
         try:
@@ -174,6 +167,14 @@ def close_quietly(fd: int) -> None:
     """Close what was only read: it is closed even where the system says that it failed."""
     with suppress(OSError):
         os.close(fd)
+
+
+def read_status(fd: int, path: Path) -> os.stat_result:
+    """Return what the system says of an open file or directory. Raises Unreadable."""
+    try:
+        return os.fstat(fd)
+    except OSError as error:
+        raise make_unreadable_error(error, path) from error
 
 
 def measure_regular_file(fd: int, path: Path, damaged: type[Damaged], field: str | None) -> int:

@@ -22,7 +22,7 @@ from fieldslab.schemas.errors import (
     Unreadable,
     UsageError,
 )
-from fieldslab.schemas.files import OpenFolder, make_opening_error, read_bytes
+from fieldslab.schemas.files import OpenFolder, make_opening_error, read_bytes, read_status
 from fieldslab.schemas.manifest import FORMAT, MANIFEST, MAX_BYTES, Manifest, decode_manifest
 from fieldslab.schemas.mapped_ranges import Watch, is_changed, read_stamp
 from fieldslab.schemas.mirror.mistaken import find_mirror_error
@@ -121,7 +121,7 @@ class SlabFiles:
         self._directory = directory
         self._place = os.path.abspath(directory.path)
         self._read_stamp = stamp
-        self._inode = directory.read_status()
+        self._inode = read_status(directory.fd, directory.path)
 
     @property
     def manifest_bytes(self) -> int:

@@ -1,6 +1,7 @@
 """Ctrl-C at moments that are hard to choose by hand."""
 
 import os
+import re
 import signal
 import subprocess
 import time
@@ -73,15 +74,19 @@ def test_workers_that_start_are_quiet_about_ctrl_c(tmp_path: Path) -> None:
     deadline = time.monotonic() + 60
     while not _workers(process.pid) and time.monotonic() < deadline:
         time.sleep(0.002)
+    statuses = [Path("/proc", str(pid), "status").read_text() for pid in _workers(process.pid)]
     os.killpg(process.pid, signal.SIGINT)
     told = process.communicate(timeout=60)
+    blocked = [re.search(r"^SigBlk:\s+(\w+)", status, re.MULTILINE) for status in statuses]
+    assert blocked
+    assert all(mask and int(mask[1], 16) >> (signal.SIGINT - 1) & 1 for mask in blocked)
     assert (process.returncode, told[0]) == (130, "")
     assert [line.split(":")[0] for line in told[1].splitlines()] == ["interrupted"]
 
 
-def _workers(parent: int) -> list[str]:
-    """Command lines of the workers that a process has started."""
-    lines = []
+def _workers(parent: int) -> list[int]:
+    """The workers that a process has started."""
+    workers = []
     for entry in Path("/proc").glob("[0-9]*"):
         try:
             stat = (entry / "stat").read_text().rpartition(")")[2].split()
@@ -89,5 +94,5 @@ def _workers(parent: int) -> list[str]:
         except OSError:  # it has ended in between
             continue
         if int(stat[1]) == parent and "spawn_main" in line:
-            lines.append(line)
-    return lines
+            workers.append(int(entry.name))
+    return workers

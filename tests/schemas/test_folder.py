@@ -20,7 +20,7 @@ from fieldslab.schemas.errors import (
     Unreadable,
     UnsupportedVersion,
 )
-from fieldslab.schemas.files import OpenFolder
+from fieldslab.schemas.files import read_status
 from fieldslab.schemas.folder import (
     JOURNAL,
     get_partial_path,
@@ -161,8 +161,7 @@ def test_folders_that_are_links(slab: Path) -> None:
 def test_a_folder_that_the_system_does_not_describe(tmp_path: Path) -> None:
     """A descriptor that the system refuses to tell of is a named error."""
     fd = os.open(tmp_path, os.O_RDONLY)
-    folder = OpenFolder(tmp_path, fd)
-    assert folder.read_status().st_ino == tmp_path.stat().st_ino
+    assert read_status(fd, tmp_path).st_ino == tmp_path.stat().st_ino
     os.close(fd)
     with pytest.raises(Unreadable, match="cannot be read"):
-        folder.read_status()
+        read_status(fd, tmp_path)

@@ -12,6 +12,7 @@ import traceback
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
 from typing import Any, TypeVar
 
@@ -41,6 +42,8 @@ class ProcessEngine(Engine):
         context = multiprocessing.get_context("spawn")
         waiting = deque(tasks)
         workers: list[_Worker] = []
+        # To start it unblocks the signals that `_hold_interrupts` blocks, so it comes first.
+        resource_tracker.ensure_running()
         try:
             with _hold_interrupts(), _set_safe_path():
                 for _ in range(min(self.jobs, len(tasks))):
