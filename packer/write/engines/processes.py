@@ -42,12 +42,13 @@ class ProcessEngine(Engine):
         context = multiprocessing.get_context("spawn")
         waiting = deque(tasks)
         workers: list[_Worker] = []
-        # To start it unblocks the signals that `_hold_interrupts` blocks, so it comes first.
-        resource_tracker.ensure_running()
         try:
-            with _hold_interrupts(), _set_safe_path():
-                for _ in range(min(self.jobs, len(tasks))):
-                    workers.append(_Worker(context))
+            with _set_safe_path():
+                # It unblocks the signals that `_hold_interrupts` blocks, so it starts first.
+                resource_tracker.ensure_running()
+                with _hold_interrupts():
+                    for _ in range(min(self.jobs, len(tasks))):
+                        workers.append(_Worker(context))
             for worker in workers:
                 worker.begin(work, waiting.popleft())
             while busy := {worker.pipe: worker for worker in workers if worker.task}:
