@@ -129,7 +129,7 @@ def load_public_key(
 ) -> PublicKey:
     """Load the public key in a file, or at a URL.
 
-    Raises UsageError where it is none, MissingLibrary, and what stores raise.
+    Raises UsageError for anything else, MissingLibrary, and what stores raise.
     """
     _import_ed25519()
     content = _read_key(place, 42, "a public key", storage_options)
@@ -166,7 +166,7 @@ def check_signature(files: SlabFiles, key: PublicKey) -> str:
     Raises
     ------
     BadSignature
-        There is none, or it is of another key, of another manifest, or damaged.
+        The signature is missing or damaged, or of another key or another manifest.
     SlabReplaced
         Another manifest is there by now.
     MissingLibrary

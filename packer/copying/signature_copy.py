@@ -14,7 +14,7 @@ from fieldslab.schemas.write_errors import name_write_errors
 
 
 def find_copied_signature(files: SlabFiles) -> bytes | None:
-    """Read the signature of a slab; None where there is none, or, with a warning, no such thing."""
+    """Read the signature of a slab, or None, with a warning for a file that is no signature."""
     try:
         signature = read_signature(files)
         if signature is not None:

@@ -39,7 +39,7 @@ def make_mask_columns(
 ) -> dict[str, Any]:
     """Make the columns of masks; those that no object has are left out.
 
-    Raises SourceInconsistent for a mask that is none, or not of the size of its image.
+    Raises SourceInconsistent for what is no mask, or for a mask of another size than its image.
     """
     columns: dict[str, Any] = {}
     flat = [mask for items in masks for mask in items]
