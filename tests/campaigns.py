@@ -51,6 +51,7 @@ def make_parser(about: str | None) -> argparse.ArgumentParser:
     parser.add_argument("--minutes", type=float, default=10, help="of this run (10)")
     parser.add_argument("--cases", type=int, default=sys.maxsize, help="of this run, at most")
     parser.add_argument("--seed", type=int, default=0, help="of all cases (0)")
+    parser.add_argument("--jobs", type=int, default=1, help="cases at a time, where it can (1)")
     parser.add_argument("--state", type=Path, help="goes on there (build/campaign-NAME.json)")
     parser.add_argument("--case", type=int, action="append", help="try this one, no others")
     parser.add_argument("--retry", action="store_true", help="try again what failed, nothing else")
@@ -101,6 +102,11 @@ class Campaign:
         self._again: list[int] | None = arguments.case
         if arguments.retry:
             self._again = sorted(self._record.failed)
+
+    @property
+    def jobs(self) -> int:
+        """How many cases may run at a time."""
+        return int(self._arguments.jobs)
 
     def make_rng(self, number: int) -> random.Random:
         """Make the random numbers of a case."""

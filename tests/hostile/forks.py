@@ -6,10 +6,12 @@ import os
 import resource
 import shutil
 import sys
+import threading
 import traceback
 import warnings
 from collections import Counter
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -24,6 +26,8 @@ _MEMORY = 3 * 2**30
 """What cases may map beyond what the process has: whoever believes a giant number fails."""
 _FILE = 2**28
 """Bytes of the largest file that may be written."""
+_CHILDREN_OF_A_JOB = 4
+"""Some children take longer than others: jobs wait for each other after so many."""
 
 
 @dataclass
@@ -37,12 +41,21 @@ class Outcome:
 def run_in_children(
     campaign: Campaign, size: int, folder: Path, try_case: TryNumber, total: int = sys.maxsize
 ) -> int:
-    """Run a campaign, `size` cases in each child: its exit status."""
-    for numbers in campaign.take_numbers(size, total):
-        outcome = try_cases(numbers, folder, try_case)
-        for number, problem in outcome.failed.items():
-            campaign.fail(number, problem)
-        campaign.complete(numbers, outcome.counts)
+    """Run a campaign, `size` cases in each child, some children at a time: its exit status."""
+
+    def try_part(numbers: range) -> Outcome:
+        place = folder / f"job-{threading.get_ident()}"
+        place.mkdir(exist_ok=True)
+        return try_cases(numbers, place, try_case)
+
+    jobs = campaign.jobs
+    with ThreadPoolExecutor(jobs) as pool:
+        for numbers in campaign.take_numbers(size * jobs * _CHILDREN_OF_A_JOB, total):
+            parts = [numbers[start : start + size] for start in range(0, len(numbers), size)]
+            for part, outcome in zip(parts, pool.map(try_part, parts), strict=True):
+                for number, problem in outcome.failed.items():
+                    campaign.fail(number, problem)
+                campaign.complete(part, outcome.counts)
     return campaign.finish()
 
 

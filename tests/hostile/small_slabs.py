@@ -32,6 +32,8 @@ def make_slabs(folder: Path) -> dict[str, Path]:
         pack(table.select(columns), folder / f"{name}.slab", nulls={"*": "mask"}, shard_size=150)
     compressed = table.select(["text or null", "ragged", "matrix", "binary", "lists of text"])
     pack(compressed, folder / "frames.slab", nulls={"*": "mask"}, compress="*", shard_size=400)
+    strangers = table.select(["int16", "text or null", "category", "lists of text"])
+    pack(strangers, folder / "sha256.slab", nulls={"*": "mask"}, digest="sha256", shard_size=150)
     names = pa.array([f"name {number}" for number in range(1100)])
     codes = pa.array(np.arange(_ROWS) * 180)
     pack(pa.table({"many": pa.DictionaryArray.from_arrays(codes, names)}), folder / "many.slab")

@@ -7,13 +7,12 @@ import os
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from tests.mutations.choices import Op, find_value
 from tests.mutations.subject import MOST, own_file, read_file
 
 from fieldslab.schemas import layout
 from fieldslab.schemas.arrays import HEADER, make_array_header
-from fieldslab.schemas.digest import XXH3
+from fieldslab.schemas.digest import BLOCK_DIGESTS
 from fieldslab.schemas.errors import FieldslabError
 from fieldslab.schemas.fields import VARIABLE_KINDS
 from fieldslab.schemas.folder import load_manifest
@@ -127,17 +126,18 @@ def digest(slab: Path, op: Op) -> None:
     """Make digest tables and roots anew, for the files as they are."""
     with contextlib.suppress(FieldslabError):
         seal(slab, op)
+        kind = BLOCK_DIGESTS[load_manifest(slab).digest]
         roots = []
         for folder, files in _folders(slab):
-            tables = [
-                XXH3.compute_blocks(memoryview(read_file(folder / file.name))[HEADER:])
+            table = kind.join_tables(
+                kind.compute_blocks(memoryview(read_file(folder / file.name))[HEADER:])
                 for file in files
-            ]
-            table = np.concatenate([np.empty(0, "<u8"), *tables]).astype("<u8")
+            )
             path = folder / layout.DIGESTS
             path.unlink(missing_ok=True)
-            path.write_bytes(make_array_header(table.dtype, table.shape) + table.tobytes())
-            roots.append(hashlib.sha256(table.tobytes()).hexdigest())
+            header = make_array_header(*kind.describe_file(len(table)))
+            path.write_bytes(header + table.tobytes())
+            roots.append(kind.compute_root(table))
         content = json.loads((slab / MANIFEST).read_bytes())
         if "tables" in content:
             content["tables"] = roots.pop(0)
