@@ -8,7 +8,7 @@ import numpy as np
 
 from fieldslab.reader.arrow import Tabular
 from fieldslab.reader.batch import Batch, Buffers
-from fieldslab.reader.buffers import ReusedMemory
+from fieldslab.reader.buffers import MUCH, ReusedMemory
 from fieldslab.reader.column import Column
 from fieldslab.reader.images.steps import check_decode_option
 from fieldslab.reader.reading import read_batch
@@ -253,17 +253,21 @@ class Slab(Tabular, Windowed):
         """Allocate memory for batches of up to `batch_size` rows, to pass to `gather` as `out`.
 
         Memory for rows of fixed size is allocated at once; for other rows it grows as needed.
+        Raises UnknownField, UsageError, and DamagedArray where a file is smaller than the manifest
+        says.
         """
         if check_index(batch_size, 2**63) != batch_size:
             raise UsageError("a batch size cannot be negative", found=batch_size)
         chosen = tuple(self.fields[name] for name in self.names(fields))
         memory = ReusedMemory(self._storage.pool)
+        room = batch_size if len(self) else 0
         for field in chosen:
+            stored = self._storage.load_field(field.name)
             for spec in field.list_arrays():
                 if spec.per == "row":
-                    memory.allocate_array(
-                        (field.name, spec.role), (batch_size, *spec.shape), spec.dtype
-                    )
+                    if room * spec.item_bytes > MUCH:
+                        stored.arrays[spec.role].check_item_size()
+                    memory.allocate_array((field.name, spec.role), (room, *spec.shape), spec.dtype)
         out = Buffers(chosen, batch_size, memory)
         return self.gather([], out=out)
 

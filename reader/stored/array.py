@@ -24,6 +24,9 @@ from fieldslab.schemas.sigbus import guard
 if TYPE_CHECKING:
     from fieldslab.schemas.mirror.mirror import Mirror
 
+_MUCH = 2**16
+"""Bytes of an item from which zeros stand for it only if a file shows that items are as large."""
+
 
 class _MappedArray:
     """The array of one shard, its reader (None for zeros), and its digests once they are needed."""
@@ -118,6 +121,15 @@ class StoredArray:
         """
         mapped = self._arrays.get(shard)
         return (self._map_array(shard) if mapped is None else mapped).array
+
+    def check_item_size(self) -> None:
+        """Compare a file with the manifest: that alone must not decide what memory is taken.
+
+        Raises what `ArrayReader.map` raises.
+        """
+        filled = np.flatnonzero(self.present & (self.items > 0))
+        if len(filled):
+            self[int(filled[0])]
 
     def get_reader(self, shard: int) -> ArrayReader:
         """Return the reader of a shard's array."""
@@ -243,6 +255,8 @@ class StoredArray:
     def _map_array(self, shard: int, *, pin: bool = False) -> _MappedArray:
         if self.absent is not None and self.absent[shard]:
             shape = int(self.items[shard]), *self.shape
+            if self.item_bytes > _MUCH:
+                self.check_item_size()
             mapped = _MappedArray(None, map_zeros(shape, self.dtype))
         else:
             reader = self.get_reader(shard)

@@ -5,8 +5,10 @@ import os
 import random
 import signal
 from collections import Counter
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -125,6 +127,27 @@ def test_a_shape_does_not_decide_what_is_allocated(tmp_path: Path) -> None:
             slab.gather([0, 1, 2], [name])
         with pytest.raises(DamagedArray, match="bytes"):
             slab.gather_windows([0, 1], 2, [name])
+    for buffered in (slab, slab.cast({"x": "float16"})):
+        with pytest.raises(DamagedArray, match="bytes"):
+            buffered.buffers(2, ["x"])
+    other = write_slab(tmp_path / "y.slab", {"y": np.arange(3)})
+    union = open_slab([other, path], missing="null", verify=False)
+    reads: list[Callable[[], Any]] = [
+        lambda: union.gather([0, 1], ["x"]),
+        lambda: union.gather_windows([0], 2, ["x"]),
+        lambda: union.buffers(2, ["x"]),
+        lambda: union["x"][:2],
+    ]
+    for read in reads:
+        with pytest.raises(DamagedArray, match="bytes"):
+            read()
+
+
+def test_an_empty_slab_needs_no_memory(tmp_path: Path) -> None:
+    """Buffers of a slab without rows are empty, whatever shape its rows would have."""
+    path = write_slab(tmp_path / "x.slab", {"x": np.zeros((0, 4), "u1")})
+    lie_about(path, "x", shape=(2**40,))
+    assert open_slab(path).buffers(3).nbytes == 0
 
 
 def test_elements_without_bytes_are_counted_when_compressed(tmp_path: Path) -> None:

@@ -70,6 +70,7 @@ def _look(case: Case) -> None:
             lambda name=name: slab[name][:40:3],
             lambda name=name: slab.lengths(rows, name),
             lambda name=name: slab.find_runs(name),
+            lambda name=name: slab.gather(rows, out=slab.buffers(7, [name])),
             lambda name=name: [as_row(category) for category in slab.categories(name)],
             lambda name=name: [slab[name].row_bytes(row) for row in rows],
             lambda name=name: slab.cast({name: "float16"}).gather(rows, [name]),

@@ -194,7 +194,7 @@ def test_batches_larger_than_the_caches(tmp_path: Path) -> None:
     fixed = np.random.default_rng(0).integers(0, 256, (9, 2**16 + 9), np.uint8)
     rows = [row[: 2**15 + 1000 * i] for i, row in enumerate(fixed)]
     slab = open_slab(write_slab(tmp_path / "x.slab", {"f": fixed, "r": ragged(rows, "uint8")}))
-    picks = np.random.default_rng(1).integers(0, 9, 600)
+    picks = np.random.default_rng(1).integers(0, 9, get_cache_budget() // 2**15 + 1)
     batch = slab.gather(picks)
     assert min(batch["f"].nbytes, batch["r"].nbytes) > get_cache_budget()
     assert np.array_equal(batch["f"], fixed[picks])
