@@ -11,13 +11,13 @@ def make_names_unique(names: Iterable[str]) -> list[str]:
     names = list(names)
     if len(set(names)) == len(names):
         return names
-    taken, result, seen = set(names), [], set()
+    original_names, result, used_names = set(names), [], set()
     for name in names:
         unique, count = name, 1
-        while unique in seen or (count > 1 and unique in taken):
+        while unique in used_names or (count > 1 and unique in original_names):
             count += 1
             unique = f"{name}#{count}"
-        seen.add(unique)
+        used_names.add(unique)
         result.append(unique)
     return result
 

@@ -90,7 +90,7 @@ def add_options(definition: type) -> Callable[[_Function], _Function]:
     def decorate(function: _Function) -> _Function:
         defined = read_definition(definition)
         signature = inspect.signature(function)
-        own = [
+        positional = [
             parameter
             for parameter in signature.parameters.values()
             if parameter.kind is not parameter.VAR_KEYWORD
@@ -102,7 +102,7 @@ def add_options(definition: type) -> Callable[[_Function], _Function]:
             for name, (kind, described) in defined.items()
         ]
         attributes: Any = function
-        attributes.__signature__ = signature.replace(parameters=[*own, *keywords])
+        attributes.__signature__ = signature.replace(parameters=[*positional, *keywords])
         text = "".join(
             _document_option(name, described) for name, (_, described) in defined.items()
         )

@@ -258,20 +258,20 @@ def _set_index(index: int, plan: FieldPlan, options: Options) -> FieldPlan:
 
 
 def _drop_empty_paths(leaves: list[Leaf], source: Source, notes: list[str]) -> list[Leaf]:
-    """HuggingFace's Image and Audio have a path that mostly is null throughout: leave it out."""
-    kept = []
+    """Leave out the path of HuggingFace's Image and Audio where it is null in all rows."""
+    kept_leaves = []
     for leaf in leaves:
         rows = [unit.rows for unit in source.units]
         total = None if None in rows else sum(count or 0 for count in rows)
         if leaf.role == "path" and total is not None and source.null_count(leaf.path) == total:
             notes.append(f"{leaf.name}: left out, all {total} values are null")
         else:
-            kept.append(leaf)
-    return kept
+            kept_leaves.append(leaf)
+    return kept_leaves
 
 
 def _keep_nulls(options: Options, chosen: list[Leaf], source: Source) -> tuple[Options, list[Leaf]]:
-    """Nulls of a slab stay masked where no option speaks of them; the options say so, too."""
+    """Mask the nulls of a slab where no option handles them, and say so in the options."""
     if source.name != "slab":
         return options, chosen
     nullable = {column.name for column in source.schema if column.nullable}
@@ -326,12 +326,12 @@ def _cut_shards(plan: Plan) -> tuple[ShardTask, ...]:
     fields = [field_plan.field for field_plan in plan.fields]
     target = choose_shard_bytes(sum(sizes), plan.options.shard_size, fields)
     row_ends = list(accumulate(span.rows or 0 for span in spans))
-    given = _find_given_ends(plan, row_ends, compute_most_shards(fields))
+    shard_ends = _find_given_ends(plan, row_ends, compute_most_shards(fields))
     tasks: list[ShardTask] = []
     start = first_row = filled = 0
     for index, size in enumerate(sizes):
         filled += size
-        is_full = filled >= target if given is None else row_ends[index] in given
+        is_full = filled >= target if shard_ends is None else row_ends[index] in shard_ends
         if is_full or index == len(spans) - 1:
             group = tuple(spans[start : index + 1])
             rows = row_ends[index] - first_row
@@ -346,25 +346,25 @@ def _find_given_ends(plan: Plan, row_ends: list[int], most: int) -> set[int] | N
     shards, size = plan.source.shards, plan.options.shard_size
     if shards is None or plan.options.rows is not None or not row_ends:
         return None
-    fits = shards.fits(size, DEFAULT_SHARD_SIZE, row_ends[-1], most)
+    fits_size = shards.fits(size, DEFAULT_SHARD_SIZE, row_ends[-1], most)
     ends = set(shards.ends)
-    return ends if fits and ends <= set(row_ends) else None
+    return ends if fits_size and ends <= set(row_ends) else None
 
 
 def _check_only_column(plans: list[FieldPlan], column: str) -> None:
     """Raise UsageError where the column whose texts are joined is not the only one."""
-    others = [plan.field.name for plan in plans if plan.options.tokenize is None]
-    if len(others) == len(plans):
+    other_names = [plan.field.name for plan in plans if plan.options.tokenize is None]
+    if len(other_names) == len(plans):
         raise UsageError(
             f"{mark_option('pack_sequences')}: the column of texts is left out",
             field=column,
             hint=f"Keep it: {mark_option('fields', [column])}.",
         )
-    if others:
+    if other_names:
         raise UsageError(
             f"{mark_option('pack_sequences')}: the joined rows do not match the rows of other "
             "columns",
-            found=", ".join(others[:10]) + (", ..." if len(others) > 10 else ""),
+            found=", ".join(other_names[:10]) + (", ..." if len(other_names) > 10 else ""),
             hint=f"Leave them out: {mark_option('fields', [column])}.",
         )
 

@@ -1,11 +1,11 @@
-"""How large shards become: as wanted, and larger where there would be too many of them."""
+"""How large shards become: as asked for, and larger where there would be too many of them."""
 
 from collections.abc import Sequence
 
 from fieldslab.schemas.fields import Field
 
 USUAL_SHARDS = 1024
-"""Where there would be more, shards grow first, up to twice the wanted size."""
+"""Where there would be more, shards grow first, up to twice the size asked for."""
 MAX_SHARDS = 100_000
 """Their folders have five digits."""
 MAX_MAPS = 32_768
@@ -16,20 +16,20 @@ MAX_SHARD_ENTRIES = 4 * 2**20
 _ENTRY_BYTES, _COUNT_BYTES = 130, 14
 
 
-def choose_shard_bytes(total: int, wanted: int, fields: Sequence[Field]) -> int:
+def choose_shard_bytes(total: int, shard_size: int, fields: Sequence[Field]) -> int:
     """Choose the target size of shards, which depends on nothing but these three.
 
     Parameters
     ----------
     total
         Bytes of all rows.
-    wanted
+    shard_size
         The size that the user asks for.
     fields
         The fields of the slab: the more arrays, the fewer shards.
     """
-    grown = min(-(-total // USUAL_SHARDS), 2 * wanted)
-    return max(wanted, grown, -(-total // compute_most_shards(fields)))
+    grown = min(-(-total // USUAL_SHARDS), 2 * shard_size)
+    return max(shard_size, grown, -(-total // compute_most_shards(fields)))
 
 
 def compute_most_shards(fields: Sequence[Field]) -> int:

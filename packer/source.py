@@ -230,15 +230,15 @@ def find_source(
     AccessDenied, RemoteUnreadable, MissingLibrary
         A store refuses, fails, or needs a library.
     """
-    more = {"tolerant": tolerant, "storage_options": storage_options, "summary": summary}
+    arguments = {"tolerant": tolerant, "storage_options": storage_options, "summary": summary}
     items = [data] if isinstance(data, str) or hasattr(data, "__fspath__") else data
     paths = isinstance(items, Sequence) and all(
         isinstance(item, str) or hasattr(item, "__fspath__") for item in items
     )
     if type(data).__module__ == "fieldslab.reader.slab":  # which this layer may not import
-        return _make_source(SOURCES.load("slab"), data, settings, more)
+        return _make_source(SOURCES.load("slab"), data, settings, arguments)
     if not paths:
-        return _make_source(SOURCES.load("arrow"), data, settings, more)
+        return _make_source(SOURCES.load("arrow"), data, settings, arguments)
     if not items:
         raise UsageError(
             "no source given",
@@ -249,27 +249,27 @@ def find_source(
     if "" in items:
         raise UsageError("an empty path", hint="Name files, globs or directories.")
     if name is not None:
-        return _make_source(SOURCES.load(name), items, settings, more)
+        return _make_source(SOURCES.load(name), items, settings, arguments)
     if is_remote_source(items[0]) and (name := _find_remote_kind(items[0], storage_options)):
         kind = SOURCES.load(name)
         refuse_files_of_tables(kind, items, storage_options)
-        return _make_source(kind, items, settings, more)
+        return _make_source(kind, items, settings, arguments)
     kind = _find_kind(items)
     if kind is None:
         raise _make_no_source_error(items[0])
     kind = _settle_mixed_folder(kind, items)
     for item in items[1:]:
-        other = kind if kind.accepts([item]) else _find_kind([item])
-        if other is not None and other is not kind:
+        item_kind = kind if kind.accepts([item]) else _find_kind([item])
+        if item_kind is not None and item_kind is not kind:
             raise UsageError(
                 "sources of one slab must be of one kind",
                 file=item,
                 expected=f"{kind.name}, as {items[0]}",
-                found=other.name,
+                found=item_kind.name,
                 hint="Pack each kind into a slab of its own.",
             )
     refuse_files_of_tables(kind, items, storage_options)
-    return _make_source(kind, items, settings, more)
+    return _make_source(kind, items, settings, arguments)
 
 
 def _find_kind(items: list[str]) -> type[Source] | None:
@@ -332,19 +332,19 @@ def _make_no_source_error(path: str) -> SourceUnreadable:
 
 
 def _make_source(
-    cls: Any, data: Any, settings: Mapping[str, Any] | None, more: Mapping[str, Any]
+    cls: Any, data: Any, settings: Mapping[str, Any] | None, arguments: Mapping[str, Any]
 ) -> Source:
     parameters = inspect.signature(cls).parameters.values()
     keywords = [
         parameter.name for parameter in parameters if parameter.kind is parameter.KEYWORD_ONLY
     ]
-    known = [name for name in keywords if name not in more]
+    settings_of_kind = [name for name in keywords if name not in arguments]
     for setting in settings or {}:
-        if setting not in known:
+        if setting not in settings_of_kind:
             problem = f"{mark_option(setting)}: {cls.name} sources have no such setting"
-            raise make_unknown_name_error(problem, setting, known)
-    given = {name: value for name, value in more.items() if name in keywords}
-    return cls(data, **given, **(settings or {}))
+            raise make_unknown_name_error(problem, setting, settings_of_kind)
+    common_arguments = {name: value for name, value in arguments.items() if name in keywords}
+    return cls(data, **common_arguments, **(settings or {}))
 
 
 SAMPLE_ROWS = 16
@@ -365,10 +365,10 @@ def _read_first_rows(
     rows = size = 0
     for unit in units:
         for batch in source.read(unit, columns, SAMPLE_BYTES):
-            taken = batch.slice(0, SAMPLE_ROWS - rows)
-            yield taken
-            rows += taken.num_rows
-            size += taken.nbytes
+            head = batch.slice(0, SAMPLE_ROWS - rows)
+            yield head
+            rows += head.num_rows
+            size += head.nbytes
             if rows >= SAMPLE_ROWS or size >= SAMPLE_BYTES:
                 return
 

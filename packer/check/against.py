@@ -171,14 +171,16 @@ class _Comparison:
         """
         for field_plan in self._compared:
             field = self._fields[field_plan.field.name]
-            index, seen = self._indices.get(field.name), self._seen.get(field.name)
+            index, categories = self._indices.get(field.name), self._seen.get(field.name)
             # An index that the slab does without is no difference, nor is another one.
-            own = msgspec.structs.replace(field_plan.field, index=field.index, coded=field.coded)
-            field_plan = replace(field_plan, field=own, skips_damaged_images=False)
+            source_field = msgspec.structs.replace(
+                field_plan.field, index=field.index, coded=field.coded
+            )
+            field_plan = replace(field_plan, field=source_field, skips_damaged_images=False)
             try:
                 converted = convert_field(field_plan, batch, index)
-                if seen is not None:
-                    convert_field(field_plan, batch, seen)
+                if categories is not None:
+                    convert_field(field_plan, batch, categories)
             except MissingLibrary:
                 raise
             except _DIFFERENT as error:
@@ -237,16 +239,16 @@ class _Comparison:
     def _compare_categories(self) -> None:
         """Report categories that only the slab has, or only the source."""
         for name, texts in self._known.items():
-            stored, seen = set(texts), set(self._seen[name].values.to_pylist())
+            stored_texts, source_texts = set(texts), set(self._seen[name].values.to_pylist())
             if self._plan.options.leave_out:  # rows that are not there may have had others
-                seen &= stored
-            if stored != seen:
+                source_texts &= stored_texts
+            if stored_texts != source_texts:
                 self._findings.add(
                     Problem(
                         problem="the categories differ from the source's",
                         field=name,
-                        expected=_format_categories(seen - stored),
-                        found=_format_categories(stored - seen),
+                        expected=_format_categories(source_texts - stored_texts),
+                        found=_format_categories(stored_texts - source_texts),
                     )
                 )
 

@@ -91,10 +91,10 @@ def _check_hole(runs: BlockRuns) -> CheckResult:
     [(start, stop)] = runs.ranges
     zeros = runs.folder.digest.compute_blocks(memoryview(bytes(BLOCK)))
     digests = np.broadcast_to(zeros, (stop - start,))
-    wrong = list(_find_wrong_blocks(runs, start, digests))
+    problems = list(_find_wrong_blocks(runs, start, digests))
     size = (stop - start) * BLOCK
     nulls = size if runs.file.role == "valid" else 0
-    return CheckResult(runs, [], wrong, [(start, digests)], size, nulls)
+    return CheckResult(runs, [], problems, [(start, digests)], size, nulls)
 
 
 def check_blocks(fd: int, runs: BlockRuns) -> CheckResult:
@@ -113,15 +113,15 @@ def check_blocks(fd: int, runs: BlockRuns) -> CheckResult:
         for first, data in _read_chunks(fd, runs, start, stop, checked.problems):
             size += len(data)
             digests = compute_digests(runs.folder.digest, data)
-            wrong = list(_find_wrong_blocks(runs, first, digests))
+            problems = list(_find_wrong_blocks(runs, first, digests))
             for _ in range(_REMOTE_ATTEMPTS - 1 if isinstance(fd, RemoteDescriptor) else 0):
-                if wrong:
+                if problems:
                     data = _read_chunk(fd, runs, first, first + len(digests))
                     digests = compute_digests(runs.folder.digest, data)
-                    wrong = list(_find_wrong_blocks(runs, first, digests))
+                    problems = list(_find_wrong_blocks(runs, first, digests))
             checked.digests.append((first, digests))
-            checked.wrong.extend(wrong)
-            if rule is not None and not wrong:
+            checked.wrong.extend(problems)
+            if rule is not None and not problems:
                 checked.problems.extend(_check_rule(rule, fd, runs, first, data))
             if runs.file.role == "valid":
                 nulls += len(data) - int(np.count_nonzero(data))
@@ -175,13 +175,13 @@ def _read_chunks(
         except RemoteUnreadable:
             raise
         except Unreadable as failure:  # block by block, to know which rows they are
-            known = len(problems)
+            problems_before = len(problems)
             for block in range(first, last):
                 try:
                     yield block, _read_chunk(fd, runs, block, block + 1)
                 except Unreadable as error:
                     problems.append(_make_unread_problem(runs, block, error))
-            if len(problems) == known:  # a disk that fails once is a finding, too
+            if len(problems) == problems_before:  # a disk that fails once is a finding, too
                 problems.append(_make_unread_problem(runs, first, failure))
 
 

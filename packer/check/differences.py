@@ -42,53 +42,53 @@ def find_differences(
     Values are compared byte by byte: two NaN with different bits differ.
     """
     count = len(source.values if source.lengths is None else source.lengths)
-    wrong = np.flatnonzero(_find_differing_rows(field, source, stored, count))
-    cuts = [0, *(np.flatnonzero(np.diff(wrong) != 1) + 1).tolist(), len(wrong)]
+    differing_rows = np.flatnonzero(_find_differing_rows(field, source, stored, count))
+    cuts = [0, *(np.flatnonzero(np.diff(differing_rows) != 1) + 1).tolist(), len(differing_rows)]
     for start, stop in pairwise(cuts):
         if start < stop:
-            first, last = int(wrong[start]), int(wrong[stop - 1])
-            how = _describe_row(field, source, stored, first)
-            yield Difference(first_row + first, first_row + last, *how)
+            first, last = int(differing_rows[start]), int(differing_rows[stop - 1])
+            description = _describe_row(field, source, stored, first)
+            yield Difference(first_row + first, first_row + last, *description)
 
 
 def _find_differing_rows(
     field: Field, source: ConvertedRows, stored: StoredRows, count: int
 ) -> np.ndarray:
     """bool[rows]: which rows differ in anything."""
-    wrong = _fill_valid(source.valid, count) != _fill_valid(stored.valid, count)
-    wrong |= _compare_items(source.values, source.lengths, stored.values, stored.lengths)
+    differing = _fill_valid(source.valid, count) != _fill_valid(stored.valid, count)
+    differing |= _compare_items(source.values, source.lengths, stored.values, stored.lengths)
     for spec in field.list_arrays():
         if spec.role in stored.other_arrays:
-            wrong |= _compare_items(*_get_items(source, spec), *_get_items(stored, spec))
-    return wrong
+            differing |= _compare_items(*_get_items(source, spec), *_get_items(stored, spec))
+    return differing
 
 
 def _compare_items(
-    ours: np.ndarray,
-    lengths: np.ndarray | None,
-    theirs: np.ndarray,
-    other_lengths: np.ndarray | None,
+    expected: np.ndarray,
+    expected_lengths: np.ndarray | None,
+    found: np.ndarray,
+    found_lengths: np.ndarray | None,
 ) -> np.ndarray:
     """bool[rows]: which rows differ in one array, of which each has an item, or `lengths` items."""
-    size = math.prod(ours.shape[1:]) * ours.dtype.itemsize
-    if lengths is None or other_lengths is None:
-        count = len(ours)
-        ours, theirs = _view_bytes(ours), _view_bytes(theirs)
-        if np.array_equal(ours, theirs):
+    size = math.prod(expected.shape[1:]) * expected.dtype.itemsize
+    if expected_lengths is None or found_lengths is None:
+        count = len(expected)
+        expected, found = _view_bytes(expected), _view_bytes(found)
+        if np.array_equal(expected, found):
             return np.zeros(count, bool)
-        return (ours.reshape(count, -1) != theirs.reshape(count, -1)).any(axis=1)
-    wrong: np.ndarray = lengths != other_lengths
-    ours, theirs = _view_bytes(ours), _view_bytes(theirs)
-    if not wrong.any():
-        if not np.array_equal(ours, theirs):
-            items = np.flatnonzero(ours != theirs) // size
-            wrong[np.searchsorted(np.cumsum(lengths), items, side="right")] = True
-        return wrong
-    a, b = _compute_starts(lengths, size), _compute_starts(other_lengths, size)
-    for row in np.flatnonzero(~wrong).tolist():
-        same = np.array_equal(ours[a[row] : a[row + 1]], theirs[b[row] : b[row + 1]])
-        wrong[row] = not same
-    return wrong
+        return (expected.reshape(count, -1) != found.reshape(count, -1)).any(axis=1)
+    differing: np.ndarray = expected_lengths != found_lengths
+    expected, found = _view_bytes(expected), _view_bytes(found)
+    if not differing.any():
+        if not np.array_equal(expected, found):
+            items = np.flatnonzero(expected != found) // size
+            differing[np.searchsorted(np.cumsum(expected_lengths), items, side="right")] = True
+        return differing
+    a, b = _compute_starts(expected_lengths, size), _compute_starts(found_lengths, size)
+    for row in np.flatnonzero(~differing).tolist():
+        same = np.array_equal(expected[a[row] : a[row + 1]], found[b[row] : b[row + 1]])
+        differing[row] = not same
+    return differing
 
 
 def _get_items(
@@ -104,21 +104,21 @@ def _describe_row(
     """Array, byte in the row's items, what differs, and both values, of one row that differs."""
     valid = [rows.valid is None or bool(rows.valid[row]) for rows in (source, stored)]
     if valid[0] != valid[1]:
-        ours_is, theirs_is = ("a value" if is_valid else "null" for is_valid in valid)
-        return "values", 0, "only one is null", ours_is, theirs_is
-    ours, theirs = _slice_value(source, row), _slice_value(stored, row)
-    if len(ours) != len(theirs):
+        expected_text, found_text = ("a value" if is_valid else "null" for is_valid in valid)
+        return "values", 0, "only one is null", expected_text, found_text
+    expected, found = _slice_value(source, row), _slice_value(stored, row)
+    if len(expected) != len(found):
         unit = "elements" if (field.inner or field.kind) == "ragged" else "bytes"
-        return "values", 0, "length", f"{len(ours)} {unit}", f"{len(theirs)} {unit}"
-    wrong = np.flatnonzero(_view_bytes(ours) != _view_bytes(theirs))
-    if not len(wrong):
+        return "values", 0, "length", f"{len(expected)} {unit}", f"{len(found)} {unit}"
+    differing = np.flatnonzero(_view_bytes(expected) != _view_bytes(found))
+    if not len(differing):
         return _describe_other_arrays(field, source, stored, row)
-    index = int(wrong[0]) // ours.dtype.itemsize
-    place = np.unravel_index(index, ours.shape)
+    index = int(differing[0]) // expected.dtype.itemsize
+    place = np.unravel_index(index, expected.shape)
     axes = place if field.variable else place[1:]  # a fixed row has an axis of its own in front
-    what = f"element {', '.join(str(int(axis)) for axis in axes)}" if axes else "value"
-    byte = index * ours.dtype.itemsize
-    return "values", byte, what, str(ours[place]), str(theirs[place])
+    subject = f"element {', '.join(str(int(axis)) for axis in axes)}" if axes else "value"
+    byte = index * expected.dtype.itemsize
+    return "values", byte, subject, str(expected[place]), str(found[place])
 
 
 def _describe_other_arrays(
@@ -128,29 +128,29 @@ def _describe_other_arrays(
     for spec in field.list_arrays():
         if spec.role not in stored.other_arrays:
             continue
-        (ours, lengths), (theirs, other_lengths) = (
+        (expected, expected_lengths), (found, found_lengths) = (
             _get_items(source, spec),
             _get_items(stored, spec),
         )
-        if not _compare_items(ours, lengths, theirs, other_lengths)[row]:
+        if not _compare_items(expected, expected_lengths, found, found_lengths)[row]:
             continue
         name = _NAMES.get(spec.role, spec.role)
-        if lengths is None or other_lengths is None:
-            return spec.role, 0, name, str(ours[row].tolist()), str(theirs[row].tolist())
-        if lengths[row] != other_lengths[row]:
-            return spec.role, 0, f"{name}s", str(lengths[row]), str(other_lengths[row])
-        ours, theirs = (
-            _slice_row_items(ours, lengths, row),
-            _slice_row_items(theirs, other_lengths, row),
+        if expected_lengths is None or found_lengths is None:
+            return spec.role, 0, name, str(expected[row].tolist()), str(found[row].tolist())
+        if expected_lengths[row] != found_lengths[row]:
+            return spec.role, 0, f"{name}s", str(expected_lengths[row]), str(found_lengths[row])
+        expected, found = (
+            _slice_row_items(expected, expected_lengths, row),
+            _slice_row_items(found, found_lengths, row),
         )
-        index = int(np.argmax((ours != theirs).reshape(len(ours), -1).any(axis=1)))
+        index = int(np.argmax((expected != found).reshape(len(expected), -1).any(axis=1)))
         byte = index * spec.item_bytes
         return (
             spec.role,
             byte,
             f"{name} {index}",
-            str(ours[index].tolist()),
-            str(theirs[index].tolist()),
+            str(expected[index].tolist()),
+            str(found[index].tolist()),
         )
     raise AssertionError(f"row {row} does not differ")
 

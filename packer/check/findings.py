@@ -57,9 +57,9 @@ class Problem:
 
     def as_dict(self) -> dict[str, Any]:
         """Return the problem as JSON-ready values; members that are not known are left out."""
-        known = {key: value for key, value in vars(self).items() if value is not None}
-        known.pop("shell", None)
-        return known
+        members = {key: value for key, value in vars(self).items() if value is not None}
+        members.pop("shell", None)
+        return members
 
     def with_shell_words(self) -> "Problem":
         """Return the problem in the words of the command line."""
@@ -75,14 +75,20 @@ def make_problem(
     """
     if isinstance(error, RemoteUnreadable):
         raise error
-    known = dict(error.context)
-    row = known.pop("row", None)
+    context = dict(error.context)
+    row = context.pop("row", None)
     if rows is None and isinstance(row, int):
         rows = (row, row)
-    texts = {key: str(known[key]) for key in ("file", "field", "expected", "found") if key in known}
+    texts = {
+        key: str(context[key]) for key in ("file", "field", "expected", "found") if key in context
+    }
     shell = None if error.option is None else prefix + render_for_shell(error.marked[0])
     return Problem(
-        problem=prefix + error.problem, rows=rows, offset=known.get("offset"), shell=shell, **texts
+        problem=prefix + error.problem,
+        rows=rows,
+        offset=context.get("offset"),
+        shell=shell,
+        **texts,
     )
 
 

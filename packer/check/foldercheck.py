@@ -182,14 +182,14 @@ class FolderCheck:
             self._findings.add(replace(problem, problem=text))
             return
         if not whole:  # unknown whether the table or the values are wrong
-            how = (
+            reason = (
                 "only a full verify can tell" if self._judges else "the shard is too large to tell"
             )
-            text = f"{problem.problem}; whether the values are damaged too, {how}"
+            text = f"{problem.problem}; whether the values are damaged too, {reason}"
             problem = replace(problem, problem=text)
         self._findings.add(replace(problem, rows=get_row_range(self.folder)))
-        for held in (*self._held, *(self._doubtful if whole else ())):
-            self._findings.add(held)
+        for finding in (*self._held, *(self._doubtful if whole else ())):
+            self._findings.add(finding)
         if whole and self._table is None and not self._held:
             text = "some values are not what pack wrote; only the digest table could tell which"
             self._findings.add(

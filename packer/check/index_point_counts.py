@@ -29,10 +29,10 @@ def _count_header_points(
     for i in range(position, len(starts)):
         done = 0
         while done < lengths[i]:
-            got = _call(pread, (fd, buffer + done, lengths[i] - done, starts[i] + done))
-            if got <= 0:
+            count = _call(pread, (fd, buffer + done, lengths[i] - done, starts[i] + done))
+            if count <= 0:
                 return i
-            done += got
+            done += count
         status = read_header(buffer, lengths[i], frame)
         counts[i] = 0
         if status == OK:

@@ -84,12 +84,12 @@ def load_passes(path: Path, slabs: Sequence[SlabPass], named: Sequence[str]) -> 
         )
     hint = "Name another file, or delete this one: then all blocks are checked from the first."
     stored = {entry.path: entry for entry in state.slabs}
-    if others := stored.keys() - named:
+    if unexpected := stored.keys() - named:
         raise UsageError(
             f"{option}: is the state of another slab",
             file=path,
             expected=", ".join(named),
-            found=", ".join(sorted(others)),
+            found=", ".join(sorted(unexpected)),
             hint=hint,
         )
     for slab in slabs:

@@ -142,10 +142,10 @@ class StoredSlab:
         members, member, part = self.members, 0, field
         if members.is_union:
             member = members.find_member(shard)
-            found = members.get_field(member, field.name)
-            if found is None:
+            member_field = members.get_field(member, field.name)
+            if member_field is None:
                 return make_null_rows(field, stop - start, decompressed=decompressed)
-            part = found
+            part = member_field
         folder = self._shard(shard)
         rows = _read_rows(folder, part, start, stop)
         if decompressed and part.compression is not None:
@@ -162,9 +162,9 @@ class StoredSlab:
         offsets = np.concatenate([[0], np.cumsum(rows.lengths)])
         values = self._frames[key].read_values(rows.values, offsets, counts, field)
         lengths = None if counts is None else counts.astype(np.int64)
-        others = dict(rows.other_arrays)
-        others.pop("lengths", None)
-        return StoredRows(values, lengths, rows.valid, others)
+        other_arrays = dict(rows.other_arrays)
+        other_arrays.pop("lengths", None)
+        return StoredRows(values, lengths, rows.valid, other_arrays)
 
     def _open_tables(self, member: int) -> Folder:
         folder = self.members.find_tables(member, mapped=False)

@@ -90,8 +90,8 @@ def format_decoders(decoders: Sequence["DecoderInfo"], width: int | None) -> Ite
     names = max(len(decoder.name) for decoder in decoders) + 2
     indent = " " * (names + 5)
     for decoder in decoders:
-        here = "yes" if decoder.here else "no"
-        yield f"{decoder.name:{names}}{here:5}{decoder.takes}"
+        availability = "yes" if decoder.here else "no"
+        yield f"{decoder.name:{names}}{availability:5}{decoder.takes}"
         library = decoder.library and f"{decoder.library} {decoder.version or 'was not found'}"
         if library or decoder.path:
             yield indent + ": ".join(filter(None, [library, decoder.path]))

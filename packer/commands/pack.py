@@ -214,10 +214,10 @@ def _describe_leftovers(output: Path | None, existed: bool) -> str:
         return "run the same command again to go on from the finished shards"
     partial = get_partial_path(output)
     if partial.is_dir():
-        kept = len(list(partial.glob("slab/shard-?????")))
-        if kept:
+        shard_count = len(list(partial.glob("slab/shard-?????")))
+        if shard_count:
             return (
-                f"{format_count(kept, 'finished shard')} kept in {partial}; "
+                f"{format_count(shard_count, 'finished shard')} kept in {partial}; "
                 "run the same command again to go on from there"
             )
     if not existed and output.exists():

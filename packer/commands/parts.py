@@ -43,8 +43,8 @@ def write_plan(
         print_json(plan_to_json(plan) | {"plan": path})
     elif not quiet:
         rows, shards = format_count(plan.rows or 0, "row"), format_count(len(plan.tasks), "shard")
-        what = "texts, to be joined and" if plan.rows is None else f"{rows} in {shards}, to be"
-        print(f"{path}: {what} packed to {output}")
+        content = "texts, to be joined and" if plan.rows is None else f"{rows} in {shards}, to be"
+        print(f"{path}: {content} packed to {output}")
         print(f"pack its parts, on any machines:  fieldslab pack --plan {path} --part K/N")
         if plan.options.shuffle is not None:
             print("once all are packed, again:       the same, since a shuffle takes two passes")

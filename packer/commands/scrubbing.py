@@ -51,9 +51,9 @@ def scrub_slabs(
         tell=print_problem,
         **options,
     )
-    again = "" if resume is None else f"run the same command again to go on from {resume}"
+    hint = "" if resume is None else f"run the same command again to go on from {resume}"
     code = 0
-    with convert_interrupts(lambda: again):
+    with convert_interrupts(lambda: hint):
         while True:
             started = time.monotonic()
             with show_bar("scrubbing", ", ".join(slabs), None, "bytes", hidden=hidden) as progress:

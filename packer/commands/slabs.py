@@ -202,5 +202,7 @@ def _format_origin(manifest: Manifest) -> str:
     noun = "folders" if "files" in provenance.sources[0] else "files"
     files = paths[0] if len(paths) == 1 else f"{len(paths):,} {noun}, {paths[0]} and on"
     sizes = [source.get("bytes") for source in provenance.sources]
-    known = [size for size in sizes if isinstance(size, int)]
-    return f"{kind}: {files}, {format_size(sum(known))}" if known else f"{kind}: {files}"
+    known_sizes = [size for size in sizes if isinstance(size, int)]
+    return (
+        f"{kind}: {files}, {format_size(sum(known_sizes))}" if known_sizes else f"{kind}: {files}"
+    )

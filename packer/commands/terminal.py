@@ -183,9 +183,9 @@ def _handle_signals() -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    known = (signal.SIGINT, signal.SIGTERM)
-    before = {number: signal.getsignal(number) for number in known}
-    caught = [number for number in known if before[number] is not signal.SIG_IGN]
+    numbers = (signal.SIGINT, signal.SIGTERM)
+    before = {number: signal.getsignal(number) for number in numbers}
+    caught = [number for number in numbers if before[number] is not signal.SIG_IGN]
 
     _received.clear()
 

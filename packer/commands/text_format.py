@@ -61,7 +61,7 @@ def format_table(
     cells = [list(head), *([escape_controls(cell) for cell in row] for row in rows)]
     widths = [max(cell_len(row[column]) for row in cells) for column in range(len(head) - 1)]
     if width is not None:
-        widths = [min(wanted, max(width // 3, 12)) for wanted in widths]
+        widths = [min(cell_width, max(width // 3, 12)) for cell_width in widths]
     indent = sum(widths) + 2 * len(widths)
     longest = max(cell_len(row[-1]) for row in cells)
     if width is not None and indent + min(longest, _NARROWEST) > width:

@@ -159,7 +159,7 @@ def verify(
         problem = "--public-key and --id do not go with options of a scrub: verify once with them"
         raise UsageError(problem)
     key = None if public_key is None else load_public_key(public_key, storage_options)
-    if repeat or any(given is not None for given in (rate, max_load, resume, metrics)):
+    if repeat or any(option is not None for option in (rate, max_load, resume, metrics)):
         from fieldslab.packer.commands.scrubbing import scrub_slabs
 
         if quick or sample is not None or against or fields:

@@ -58,10 +58,10 @@ def _descend(array: pa.Array, path: tuple[int, ...]) -> pa.Array:
     if not is_list(lists.type):
         return _descend(get_child(array, path[0]), path[1:])
     valid = find_valid_rows(lists)
-    there = lists if valid is None else lists.filter(pa.array(valid))
+    valid_lists = lists if valid is None else lists.filter(pa.array(valid))
     lengths = np.zeros(len(lists), np.int64)
-    lengths[slice(None) if valid is None else valid] = compute_lengths(there)
+    lengths[slice(None) if valid is None else valid] = compute_lengths(valid_lists)
     offsets = pa.array(np.concatenate([[0], np.cumsum(lengths)]))
-    items = _descend(there.flatten(), path[1:])
+    items = _descend(valid_lists.flatten(), path[1:])
     mask = None if valid is None else pa.array(~valid)
     return pa.LargeListArray.from_arrays(offsets, items, mask=mask)

@@ -141,9 +141,9 @@ def _cast_exactly(values: np.ndarray, dtype: np.dtype[Any]) -> np.ndarray:
     return values.astype(dtype)
 
 
-def _check_all(good: np.ndarray, values: np.ndarray, problem: str) -> None:
-    if not good.all():
-        raise Misfit(f"a value is {problem}", found=values[int(np.argmin(good))])
+def _check_all(is_valid: np.ndarray, values: np.ndarray, problem: str) -> None:
+    if not is_valid.all():
+        raise Misfit(f"a value is {problem}", found=values[int(np.argmin(is_valid))])
 
 
 def _parse_numbers(array: pa.Array, dtype: np.dtype[Any]) -> np.ndarray:

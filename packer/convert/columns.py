@@ -223,17 +223,21 @@ def _make_row_error(plan: FieldPlan, column: str, cause: Exception, row: int) ->
             hint=f"{mark_option('nulls', 'VALUE', column=column)} replaces it (a mask covers "
             f"whole rows only), {mark_option('exclude', [column])} leaves the column out.",
         )
-    fit = cause if isinstance(cause, Misfit) else Misfit(" ".join(str(cause).split()).rstrip("."))
+    misfit = (
+        cause if isinstance(cause, Misfit) else Misfit(" ".join(str(cause).split()).rstrip("."))
+    )
     cast = plan.options.cast
-    problem = fit.problem if cast is None else f"{mark_option('cast')} to {cast}: {fit.problem}"
-    kind = UndecodableImage if isinstance(fit, Undecodable) else SourceInconsistent
+    problem = (
+        misfit.problem if cast is None else f"{mark_option('cast')} to {cast}: {misfit.problem}"
+    )
+    kind = UndecodableImage if isinstance(misfit, Undecodable) else SourceInconsistent
     return kind(
         problem,
         field=column,
         row=row,
-        expected=fit.expected,
-        found=fit.found,
-        hint=fit.hint or _make_shape_hint(plan, column),
+        expected=misfit.expected,
+        found=misfit.found,
+        hint=misfit.hint or _make_shape_hint(plan, column),
     )
 
 

@@ -40,9 +40,9 @@ def read_elements(plan: FieldPlan, array: pa.Array) -> np.ndarray:
     if valid is not None:
         if plan.filler is None:
             raise InnerNull
-        there = read_elements(plan, array.filter(pa.array(valid)))
-        values = np.empty((len(array), *there.shape[1:]), there.dtype)
-        values[valid], values[~valid] = there, plan.filler
+        valid_rows = read_elements(plan, array.filter(pa.array(valid)))
+        values = np.empty((len(array), *valid_rows.shape[1:]), valid_rows.dtype)
+        values[valid], values[~valid] = valid_rows, plan.filler
         return values
     if plan.options.cast is not None and plan.options.cast not in LAYOUTS:
         return cast_elements(array, plan.options.cast)
@@ -159,20 +159,20 @@ def _read_raw(plan: FieldPlan, array: pa.Array) -> ConvertedRows:
 
 
 def _reshape_values(
-    plan: FieldPlan, values: np.ndarray, lengths: np.ndarray, what: str
+    plan: FieldPlan, values: np.ndarray, lengths: np.ndarray, unit: str
 ) -> ConvertedRows:
     """Flat values, `lengths` of them a row, in the shape of the field."""
     field = plan.field
     item = math.prod(field.shape)
     if field.variable:
-        wrong, expected = np.flatnonzero(lengths % item), f"a multiple of {item} {what}"
+        wrong, expected = np.flatnonzero(lengths % item), f"a multiple of {item} {unit}"
     else:
-        wrong, expected = np.flatnonzero(lengths != item), f"{item} {what}"
+        wrong, expected = np.flatnonzero(lengths != item), f"{item} {unit}"
     if len(wrong):
         raise Misfit(
             "the length does not match the shape",
             expected=f"{expected} for {list(field.shape)}",
-            found=f"{lengths[wrong[0]]} {what}",
+            found=f"{lengths[wrong[0]]} {unit}",
         )
     if field.variable:
         return ConvertedRows(values.reshape(-1, *field.shape), lengths // item)

@@ -167,12 +167,12 @@ def _infer_numbers(leaf: Leaf, sample: Sample) -> InferredField:
             f"HuggingFace {leaf.feature.get('_type')} of shape {list(described)}",
         )
     if None in sizes[1:]:
-        known, why = infer_sizes(sizes, sample(leaf.name))
-        if known is None:
+        inferred, why = infer_sizes(sizes, sample(leaf.name))
+        if inferred is None:
             return _infer_nested(leaf)
-        sizes = known
-    named = members["logical"] is not None and members["logical"].type == "class_label"
-    if named and not leaf.hint.why:
+        sizes = inferred
+    has_names = members["logical"] is not None and members["logical"].type == "class_label"
+    if has_names and not leaf.hint.why:
         why = f"HuggingFace ClassLabel with {len(members['logical'].names)} names"
     if sizes[:1] == (None,):
         members |= {"kind": "ragged", "shape": (*sizes[1:], *members["shape"])}

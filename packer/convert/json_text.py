@@ -86,8 +86,8 @@ def _convert_lists(array: pa.Array) -> list[Any]:
     valid = array.is_valid().to_pylist()
     lengths = compute_lengths(array).tolist()
     return [
-        list(islice(inner, length)) if there else None
-        for there, length in zip(valid, lengths, strict=True)
+        list(islice(inner, length)) if is_valid else None
+        for is_valid, length in zip(valid, lengths, strict=True)
     ]
 
 
@@ -105,8 +105,8 @@ def _convert_structs(array: pa.Array) -> list[Any]:
     rows = zip(*columns, strict=True) if columns else repeat((), len(array))
     valid = array.is_valid().to_pylist()
     return [
-        dict(zip(names, row, strict=True)) if there else None
-        for there, row in zip(valid, rows, strict=True)
+        dict(zip(names, row, strict=True)) if is_valid else None
+        for is_valid, row in zip(valid, rows, strict=True)
     ]
 
 

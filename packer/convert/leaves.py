@@ -81,9 +81,9 @@ def find_leaves(source: Source, options: Options) -> list[Leaf]:
             attributes = leaf.attributes | dict(hint.attributes)
             leaves.append(replace(leaf, hint=hint, attributes=attributes))
     names = make_names_unique([leaf.name for leaf in leaves])
-    known = frozenset(names)
+    all_names = frozenset(names)
     return [
-        replace(leaf, name=name, options=_select_options(name, leaf.role, known, options))
+        replace(leaf, name=name, options=_select_options(name, leaf.role, all_names, options))
         for leaf, name in zip(leaves, names, strict=True)
     ]
 
@@ -96,8 +96,8 @@ def choose_leaves(leaves: list[Leaf], options: Options) -> list[Leaf]:
     names = [leaf.name for leaf in leaves]
     chosen = leaves
     if options.fields is not None:
-        wanted = _expand_patterns("fields", options.fields, names)
-        chosen = [leaf for leaf in leaves if leaf.name in wanted]
+        chosen_names = _expand_patterns("fields", options.fields, names)
+        chosen = [leaf for leaf in leaves if leaf.name in chosen_names]
     dropped = _expand_patterns("exclude", options.exclude, names)
     chosen = [leaf for leaf in chosen if leaf.name not in dropped]
     if not chosen:
@@ -213,13 +213,13 @@ def _list_leaves(
     attributes = _read_attributes(column)
     feature = feature if isinstance(feature, dict) else {}
     names = [inner.name for inner in kind] if pa.types.is_struct(kind) else []
-    whole = look_up_option(options.cast, name) == "json"
-    if not whole and _holds_structs(kind):
+    is_json = look_up_option(options.cast, name) == "json"
+    if not is_json and _holds_structs(kind):
         items = kind.field(0).with_metadata(column.metadata)
         for leaf in _list_leaves(items, name, (*path, 0), _get_item_feature(feature), options):
             yield replace(leaf, type=pa.large_list(leaf.type))
         return
-    if not names or whole:
+    if not names or is_json:
         nested = NESTED_KEY.encode() in (column.metadata or {})
         yield Leaf(name, path, kind, feature, attributes, nested=nested)
         return

@@ -59,7 +59,7 @@ class Padding:
 
 
 def make_padding(
-    field: Field, asked: Ragged, column: str, lengths: tuple[int, ...] | None
+    field: Field, request: Ragged, column: str, lengths: tuple[int, ...] | None
 ) -> Padding:
     """Make a padding. Raises UsageError if the field has no rows of arrays, or no such value."""
     if field.kind != "fixed" or not field.shape:
@@ -69,7 +69,7 @@ def make_padding(
             found=f"{field.kind} {field.dtype}{list(field.shape)}",
         )
     scalar = msgspec.structs.replace(field, shape=())
-    fill = parse_filler(scalar, asked.fill, column, "ragged")
+    fill = parse_filler(scalar, request.fill, column, "ragged")
     if not isinstance(fill, np.generic):
         raise UsageError(f"{mark_option('ragged')}: its elements are not numbers", field=column)
     return Padding(field, field.storage.type(fill), lengths)

@@ -294,10 +294,10 @@ def _resize(picture: "PillowImage", form: ImageForm) -> "PillowImage":
 def compute_target_size(size: tuple[int, int], form: ImageForm) -> tuple[int, int]:
     """Compute width and height at which a side has the desired length; never enlarge."""
     side = min(size) if form.short_side is not None else max(size)
-    wanted = form.short_side or form.long_side or side
-    if side <= wanted:
+    target_side = form.short_side or form.long_side or side
+    if side <= target_side:
         return size
-    width, height = (max(1, round(length * wanted / side)) for length in size)
+    width, height = (max(1, round(length * target_side / side)) for length in size)
     return width, height
 
 

@@ -22,9 +22,9 @@ def make_sampler(source: Source, leaves: dict[str, Leaf], chosen: list[Leaf]) ->
     """Make a function that samples a column, nulls left out; it reads many columns at once."""
     chosen = [leaf for leaf in chosen if leaf.hint.refusal is None]
     shapes = [leaf.options.tensor.shape_from for leaf in chosen if leaf.options.tensor]
-    wanted = {leaf.path[0] for leaf in chosen if _needs_sample(leaf)}
-    wanted |= {leaves[name].path[0] for name in shapes if name in leaves}
-    columns = sorted(wanted)
+    sampled = {leaf.path[0] for leaf in chosen if _needs_sample(leaf)}
+    sampled |= {leaves[name].path[0] for name in shapes if name in leaves}
+    columns = sorted(sampled)
     at_once = max(SAMPLED_AT_ONCE, -(-len(columns) // MOST_SAMPLES))
     groups = {column: index // at_once for index, column in enumerate(columns)}
 

@@ -63,15 +63,15 @@ def infer_sizes(sizes: Sizes, samples: Iterable[pa.Array]) -> tuple[Sizes | None
     rows = 0
     for array in samples:
         rows += len(array)
-        for known in lengths:
+        for axis_lengths in lengths:
             array = decode_layout(array).drop_null()
-            known.update(np.unique(compute_lengths(array)).tolist())
+            axis_lengths.update(np.unique(compute_lengths(array)).tolist())
             array = get_elements(array)
-    if any(len(known) > 1 for known in lengths[1:]):
+    if any(len(axis_lengths) > 1 for axis_lengths in lengths[1:]):
         return None, ""
     filled = [
-        next(iter(known), None) if size is None and len(known) < 2 else size
-        for size, known in zip(sizes, lengths, strict=True)
+        next(iter(axis_lengths), None) if size is None and len(axis_lengths) < 2 else size
+        for size, axis_lengths in zip(sizes, lengths, strict=True)
     ]
     inner = tuple(length or 0 for length in filled[1:])
     if None in filled[1:]:

@@ -28,18 +28,20 @@ def find_stacks(leaves: list[Leaf], options: Options) -> dict[str, list[Leaf]]:
         A column is in two stacks, or is renamed.
     """
     stacks: dict[str, list[Leaf]] = {}
-    taken: set[str] = set()
+    stacked: set[str] = set()
     for name, pattern in options.stack.items():
         hits = set(match_names(pattern, [leaf.name for leaf in leaves]))
         if not hits:
             raise make_unknown_field_error("stack", pattern, [leaf.name for leaf in leaves])
-        if both := sorted(taken & hits):
-            raise UsageError(f"{mark_option('stack')}: a column is in two stacks", field=both[0])
+        if repeated := sorted(stacked & hits):
+            raise UsageError(
+                f"{mark_option('stack')}: a column is in two stacks", field=repeated[0]
+            )
         if renamed := sorted(hits & options.rename.keys()):
             raise UsageError(
                 f"{mark_option('rename')}: the column goes into a stack", field=renamed[0]
             )
-        taken |= hits
+        stacked |= hits
         stacks[name] = [leaf for leaf in leaves if leaf.name in hits]
     return stacks
 

@@ -115,13 +115,13 @@ def infer_tokens(leaf: Leaf, tokenize: Tokenize) -> InferredField:
     SourceUnreadable, SourceUnsupported
         The tokenizer is damaged, is not deterministic, or tokenizers is not installed.
     """
-    others = {
+    other_options = {
         "cast": leaf.options.cast,
         "tensor": leaf.options.tensor,
         "image": leaf.options.image,
         "ragged": leaf.options.ragged,
     }
-    for other, value in others.items():
+    for other, value in other_options.items():
         if value:
             problem = f"{mark_option('tokenize')} and {mark_option(other)} do not go together"
             raise UsageError(problem, field=leaf.name)
@@ -327,8 +327,8 @@ def _load_cached(file: str, sha256: str | None, max_length: int | None) -> "Toke
 
 def _is_from_library(error: BaseException) -> bool:
     """Return True if tokenizers raised it: a plain Exception, or the panic of Rust."""
-    known = (KeyboardInterrupt, SystemExit, GeneratorExit, MemoryError)
-    return not isinstance(error, known)
+    not_of_library = (KeyboardInterrupt, SystemExit, GeneratorExit, MemoryError)
+    return not isinstance(error, not_of_library)
 
 
 def _format_library_error(error: BaseException) -> str:
@@ -337,8 +337,8 @@ def _format_library_error(error: BaseException) -> str:
 
 def _find_special_tokens(tokenizer: "Tokenizer") -> dict[str, int]:
     """Special tokens and their ids, by id."""
-    known = tokenizer.get_added_tokens_decoder()
-    return {token.content: id for id, token in sorted(known.items()) if token.special}
+    added_tokens = tokenizer.get_added_tokens_decoder()
+    return {token.content: id for id, token in sorted(added_tokens.items()) if token.special}
 
 
 def _find_pad_id(tokenizer: "Tokenizer", special: dict[str, int]) -> int | None:

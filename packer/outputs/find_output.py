@@ -40,8 +40,8 @@ class DirectoryOutput(SlabOutput):
 
 def refuse_idle_options(storage_options: Mapping[str, Any] | None, *places: object) -> None:
     """Raise UsageError for `storage_options` where no place, or place in a list, is a URL."""
-    named = [item for place in places for item in (place if isinstance(place, list) else [place])]
-    if storage_options and not any(map(is_remote, named)):
+    items = [item for place in places for item in (place if isinstance(place, list) else [place])]
+    if storage_options and not any(map(is_remote, items)):
         raise UsageError(
             f"{mark_option('storage_options')} are for URLs, and neither the source nor the output "
             "is one",

@@ -55,10 +55,10 @@ def take_place(store: Store, owner: Mapping[str, Any], keys: Collection[str]) ->
             hint="Pack or copy to a directory, and from there to the store by its own tools.",
         )
     try:
-        there = bytes(store.read(MARKER))
+        found_marker = bytes(store.read(MARKER))
     except ObjectNotFound:
         return False
-    if there != marker:
+    if found_marker != marker:
         raise OutputExists(
             "another slab is being copied or packed there, or that was cut off",
             file=store.locate(MARKER),
@@ -76,8 +76,8 @@ def publish_manifest(store: Store, encoded: bytes, content: str) -> None:
     try:
         store.write(MANIFEST, encoded, if_absent=True)
     except OutputExists:
-        found = find_manifest(store)
-        if found is None or found.id != content:
+        published = find_manifest(store)
+        if published is None or published.id != content:
             raise
 
 

@@ -183,7 +183,7 @@ class StoreBuilder(SlabBuilder):
                 self._listed = None
                 return self.__enter__()
         if self._resumable:
-            self.finished = {index: found.record for index, found in self.find_finished().items()}
+            self.finished = {index: shard.record for index, shard in self.find_finished().items()}
         return self
 
     def __exit__(

@@ -104,9 +104,9 @@ class _PartDigests:
                     self._parts.append(hashlib.md5(usedforsecurity=False))
                     self._room = PART
                 self._parts[-1].update(view[: self._room])
-                taken = min(len(view), self._room)
-                self._room -= taken
-                view = view[taken:]
+                size = min(len(view), self._room)
+                self._room -= size
+                view = view[size:]
             yield piece
 
     def list_etags(self) -> list[str]:

@@ -64,8 +64,8 @@ class DirectoryPartFolder(PartFolder):
         """Remove the attempts of this run. A worker that outlives it cannot write to them then."""
         with contextlib.suppress(OSError):
             attempts = self.attempts.folder
-            gone = attempts.rename(attempts.with_suffix(".gone"))
-            remove_path(gone)
+            abandoned = attempts.rename(attempts.with_suffix(".gone"))
+            remove_path(abandoned)
 
     def check(self) -> None:
         """Raise OutputExists where something is in the place of the slab."""

@@ -58,10 +58,10 @@ class PartRun:
     ) -> list[_Task]:
         """Choose the tasks of this part that are not finished; begins a pass."""
         self.records.clear()
-        own = [task for task in tasks if self.part.has_shard(task.number)]
-        chosen = [task for task in own if task.number not in finished]
-        self.reused = len(own) - len(chosen)
-        for task in own:
+        own_tasks = [task for task in tasks if self.part.has_shard(task.number)]
+        chosen = [task for task in own_tasks if task.number not in finished]
+        self.reused = len(own_tasks) - len(chosen)
+        for task in own_tasks:
             if task.number in finished:
                 record = finished[task.number].record
                 self.progress(record.rows, record.bytes)
@@ -86,8 +86,8 @@ def pack_own_shards(
     engine = run.find_engine(len(tasks))
     if (warning := folder.prepare(estimate_shard_bytes(plan), engine)) is not None:
         warn(warning)
-    own = [task for task in plan.tasks if run.part.has_shard(task.number)]
-    prepared = prepare_together(plan, folder, own, engine)
+    own_tasks = [task for task in plan.tasks if run.part.has_shard(task.number)]
+    prepared = prepare_together(plan, folder, own_tasks, engine)
 
     def accept(record: ShardRecord) -> None:
         folder.accept_shard(record, run.part.parts)
@@ -160,8 +160,8 @@ def check_complete(
         raise PartsMissing(problem, file=folder.out, found=f"without {shards_text}", hint=hint)
     count = counts.pop()
     parts = sorted({index % count + 1 for index in missing})
-    again = f"{mark_option('plan', str(path))}, {mark_option('part', f'{parts[0]}/{count}')}"
-    hint = f"Pack these parts: {again}{', and so on' if len(parts) > 1 else ''}."
+    command = f"{mark_option('plan', str(path))}, {mark_option('part', f'{parts[0]}/{count}')}"
+    hint = f"Pack these parts: {command}{', and so on' if len(parts) > 1 else ''}."
     missing_parts = _name_some("part", [f"{number}/{count}" for number in parts])
     raise PartsMissing(problem, file=folder.out, found=f"without {missing_parts}", hint=hint)
 

@@ -260,14 +260,16 @@ def _write(content: PlanFile, path: Path) -> None:
 
 def _check_files(planned: list[dict[str, Any]], current: list[dict[str, Any]]) -> None:
     """Raise SourceChanged for the first file that is not as it was planned."""
-    now = {file.get("path"): file for file in msgspec.json.decode(msgspec.json.encode(current))}
+    current_files = {
+        file.get("path"): file for file in msgspec.json.decode(msgspec.json.encode(current))
+    }
     for file in planned:
-        if file.get("path") not in now:
+        if file.get("path") not in current_files:
             raise _make_changed_error("is not there any more", file)
-        if now[file.get("path")] != file:
+        if current_files[file.get("path")] != file:
             raise _make_changed_error("changed since the plan was made", file)
     planned_paths = {file.get("path") for file in planned}
-    for path, file in now.items():
+    for path, file in current_files.items():
         if path not in planned_paths:
             raise _make_changed_error("is new since the plan was made", file)
 

@@ -100,26 +100,29 @@ class SharedTokenWork(SharedWork[TextTokens]):
 
 
 def prepare_together(
-    plan: Plan, folder: PartFolder, own: Sequence[ShardTask], engine: Engine
+    plan: Plan, folder: PartFolder, own_tasks: Sequence[ShardTask], engine: Engine
 ) -> SharedData:
-    """Prepare what shards share, along with the other parts; `own` tasks come first."""
+    """Prepare what shards share, along with the other parts; `own_tasks` come first."""
     if not list_categorical_fields(plan):
         return join_shared_data(plan, ())
     work = SharedCategoryWork(CategoryWork(plan), folder)
-    tasks = _put_first(own, plan.tasks)
+    tasks = _put_first(own_tasks, plan.tasks)
     with closing(engine.run(work, tasks, ignore_progress)) as results:
         return join_shared_data(plan, results)
 
 
-def cut_together(plan: Plan, folder: PartFolder, own: Sequence[ShardTask], engine: Engine) -> Plan:
+def cut_together(
+    plan: Plan, folder: PartFolder, own_tasks: Sequence[ShardTask], engine: Engine
+) -> Plan:
     """Cut the rows of texts that are joined into shards, along with the other parts.
 
-    `own` tasks of the source come first. A plan without joined texts is returned unchanged.
+    `own_tasks`, which are of the source, come first. A plan without joined texts is returned
+    unchanged.
     """
     if not isinstance(plan.source, SequenceSource):
         return plan
     work = SharedTokenWork(TokenCountWork(plan.source), folder)
-    tasks = _put_first(own, plan.source.tasks)
+    tasks = _put_first(own_tasks, plan.source.tasks)
     with closing(engine.run(work, tasks, ignore_progress)) as results:
         for _ in results:  # which come in any order, and may be more than fit into memory
             pass
@@ -135,12 +138,12 @@ def list_uncounted_texts(plan: Plan, folder: PartFolder) -> list[int]:
     return [number for number in numbers if folder.read_file(work.name_file(number)) is None]
 
 
-def _put_first(own: Sequence[ShardTask], tasks: Sequence[ShardTask]) -> list[ShardTask]:
+def _put_first(own_tasks: Sequence[ShardTask], tasks: Sequence[ShardTask]) -> list[ShardTask]:
     """Put the tasks of this part first, and the others behind them by chance.
 
     So parts that are at the end seldom do the same.
     """
-    numbers = {task.number for task in own}
-    others = [task for task in tasks if task.number not in numbers]
-    random.shuffle(others)
-    return [*own, *others]
+    numbers = {task.number for task in own_tasks}
+    other_tasks = [task for task in tasks if task.number not in numbers]
+    random.shuffle(other_tasks)
+    return [*own_tasks, *other_tasks]

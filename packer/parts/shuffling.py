@@ -47,8 +47,8 @@ def pack_shuffled_part(plan: Plan, path: Path, folder: PartFolder, run: PartRun)
                 raise
             return 1
     _, reading = plan_second_pass(first_folder.out, manifest, plan)
-    own = reading.make_tasks(run.part.has_shard)
-    tasks = run.choose_tasks(own, folder.find_finished())
+    own_tasks = reading.make_tasks(run.part.has_shard)
+    tasks = run.choose_tasks(own_tasks, folder.find_finished())
 
     def accept(record: ShardRecord) -> None:
         folder.accept_shard(record, run.part.parts)
@@ -69,14 +69,14 @@ def publish_shuffled_shards(
     """
     first_folder = folder.open_first_pass()
     first_pass = first_folder.load_published() or _publish_first_pass(plan, path, first_folder)
-    asked, reading = plan_second_pass(first_folder.out, first_pass, plan)
+    slab_plan, reading = plan_second_pass(first_folder.out, first_pass, plan)
     finished = folder.find_finished()
     check_complete(folder, path, finished, reading.count_shuffled_shards(), " of the second pass")
     records = {index: shard.record for index, shard in finished.items()}
     with folder:
-        manifest = make_repacked_manifest(asked, reading, records, folder)
-        made = replace(manifest.made, plan=plan.compute_fingerprint())
-        manifest = replace(manifest, made=made)
+        manifest = make_repacked_manifest(slab_plan, reading, records, folder)
+        provenance = replace(manifest.made, plan=plan.compute_fingerprint())
+        manifest = replace(manifest, made=provenance)
         folder.publish(manifest)
     return manifest, [shard.record for shard in first_folder.read_records().values()]
 

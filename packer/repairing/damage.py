@@ -118,9 +118,9 @@ def scan_folder(folder: Folder, run: MapInThreads) -> FolderScan:
         return scan
     for file in files:
         blocks = slice(file.file.first_block, file.file.first_block + file.file.blocks)
-        known = folder.digest.make_zeros(file.file.blocks)
-        known[: len(stored[blocks])] = stored[blocks]
-        file.damaged = ~file.readable | (file.digests != known)
+        expected = folder.digest.make_zeros(file.file.blocks)
+        expected[: len(stored[blocks])] = stored[blocks]
+        file.damaged = ~file.readable | (file.digests != expected)
     return scan
 
 

@@ -35,7 +35,7 @@ def fill_from_copy(folder: Folder, patch: Patch, expected: np.ndarray) -> None:
     try:
         with folder.open() as opened, opened.open_file(file.name) as (fd, size):
             remote = isinstance(fd, RemoteDescriptor)
-            there = count_blocks_there(file, size)
+            copied_blocks = count_blocks_there(file, size)
 
             def fill(run: tuple[int, int]) -> None:
                 for _ in range(_ATTEMPTS if remote else 1):
@@ -48,9 +48,9 @@ def fill_from_copy(folder: Folder, patch: Patch, expected: np.ndarray) -> None:
             runs = [
                 (first, min(first + _STEP, stop))
                 for begin, stop in find_runs(patch.left)
-                for first in range(begin, min(stop, there), _STEP)
+                for first in range(begin, min(stop, copied_blocks), _STEP)
             ]
-            runs = [(first, min(stop, there)) for first, stop in runs]
+            runs = [(first, min(stop, copied_blocks)) for first, stop in runs]
             with open_thread_pool(REMOTE_THREADS if remote else THREADS) as run:
                 list(run(fill, runs))
     except DamagedArray:

@@ -101,13 +101,13 @@ class SourceRows:
         """
         convert = _FieldConversion(self._files, self._find_plan(field.name), field)
         offsets = [spec for spec in field.list_arrays() if spec.per == "row+1"]
-        others = [spec for spec in field.list_arrays() if spec.per != "row+1"]
+        other_specs = [spec for spec in field.list_arrays() if spec.per != "row+1"]
         for spec in offsets:
             if spec.role in patches:
                 patches[spec.role].copy_good_blocks()
         # Offsets come first: they say where in the other arrays rows lie.
-        for specs in (offsets, others):
-            wanted = [
+        for specs in (offsets, other_specs):
+            damaged_specs = [
                 spec
                 for spec in specs
                 if spec.role in patches
@@ -118,12 +118,12 @@ class SourceRows:
             ]
             ranges = [
                 rows
-                for spec in wanted
+                for spec in damaged_specs
                 for rows in _find_rows(folder, field, spec, patches, shifted=spec in offsets)
             ]
             if not ranges:
                 continue
-            writers = [_ArrayRows(folder, field, spec, patches) for spec in wanted]
+            writers = [_ArrayRows(folder, field, spec, patches) for spec in damaged_specs]
             first_row = folder.first_row
             merged = merge_ranges([(first_row + a, first_row + b) for a, b in ranges])
             shards = len(self._files.manifest.shards)
@@ -133,7 +133,7 @@ class SourceRows:
                 converted = convert.convert(batch)
                 for writer in writers:
                     writer.write(row - first_row, converted)
-            for spec in wanted:
+            for spec in damaged_specs:
                 if expected is not None:
                     patches[spec.role].accept(expected[spec.role])
 
@@ -147,8 +147,8 @@ class _FieldConversion:
     """Converts rows of a source as they are stored."""
 
     def __init__(self, files: SlabFiles, plan: FieldPlan, field: Field) -> None:
-        own = msgspec.structs.replace(plan.field, index=field.index, coded=field.coded)
-        self.plan = replace(plan, field=own, skips_damaged_images=False)
+        source_field = msgspec.structs.replace(plan.field, index=field.index, coded=field.coded)
+        self.plan = replace(plan, field=source_field, skips_damaged_images=False)
         self._field = field
         self._categories: CategoryIndex | None = None
         self._compressor: Compressor | None = None

@@ -86,13 +86,13 @@ class Patch:
     def copy_good_blocks(self) -> None:
         """Copy what was not damaged from the old file; and what is left, as it was."""
         good = ~self._scan.damaged
-        wanted = good | self.left
-        if not wanted.any():
+        blocks = good | self.left
+        if not blocks.any():
             return
         try:
             with self._opened.open_file(self.file.name) as (fd, size):
-                wanted[count_blocks_there(self.file, size) :] = False
-                for first, stop in find_runs(wanted):
+                blocks[count_blocks_there(self.file, size) :] = False
+                for first, stop in find_runs(blocks):
                     for start, data in read_blocks(fd, self.path, self.file, first, stop):
                         self.write(start * BLOCK, data)
         except (DamagedArray, Unreadable):
@@ -122,14 +122,14 @@ class Patch:
 
     def _check_good_blocks(self, expected: np.ndarray) -> None:
         left, self.left = self.left, ~self.left
-        wrong = (self.compute_digests() != expected) & self.left
+        damaged = (self.compute_digests() != expected) & self.left
         self.left = left
-        if wrong.any():
+        if damaged.any():
             raise Unreadable(
                 "blocks that were good a moment ago are not any more",
                 file=self.path,
                 field=self.file.field.name,
-                offset=HEADER + int(np.argmax(wrong)) * BLOCK,
+                offset=HEADER + int(np.argmax(damaged)) * BLOCK,
                 hint="The disk or the memory of this machine fails: copy the slab elsewhere.",
             )
 

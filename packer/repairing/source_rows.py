@@ -60,9 +60,9 @@ def _find_spans(
     if plan.rows is None:  # nobody knows how many rows a unit has before it was read
         yield 0, [span for task in plan.tasks for span in task.spans]
     elif plan.options.leave_out:
-        same = len(plan.tasks) == shards
-        tasks = [plan.tasks[shard]] if same else plan.tasks
-        yield shard_row if same else 0, [span for task in tasks for span in task.spans]
+        same_shards = len(plan.tasks) == shards
+        tasks = [plan.tasks[shard]] if same_shards else plan.tasks
+        yield shard_row if same_shards else 0, [span for task in tasks for span in task.spans]
     else:
         first = 0
         for span in (span for task in plan.tasks for span in task.spans):

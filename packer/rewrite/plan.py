@@ -129,8 +129,8 @@ class RepackPlan:
         else:
             is_chunk = self.key_field is not None
             counts = self._count_chunk_rows() if is_chunk else self._count_shard_rows()
-            kept = (runs for runs in cut_runs(self.runs, counts) if len(runs))
-            pieces = ((number, runs) for number, runs in enumerate(kept) if is_own(number))
+            shard_runs = (runs for runs in cut_runs(self.runs, counts) if len(runs))
+            pieces = ((number, runs) for number, runs in enumerate(shard_runs) if is_own(number))
         return [
             RepackTask(number, runs, str(self.path), self._estimate_memory(runs))
             for number, runs in pieces

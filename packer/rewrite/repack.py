@@ -255,12 +255,15 @@ def write_repacked_shards(
 
 
 def make_repacked_manifest(
-    asked: RepackPlan,
+    slab_plan: RepackPlan,
     plan: RepackPlan,
     finished: Mapping[int, ShardRecord],
     staging: SlabFolder,
 ) -> Manifest:
-    """Write what shards share, and draw up the manifest; `plan` reads for the one `asked` for."""
+    """Write what shards share, and make the manifest.
+
+    `slab_plan` says what the slab holds, `plan` how its rows were read.
+    """
     records = [finished[number] for number in sorted(finished)]
     tallies = merge_tallies(records)
     fields = []
@@ -269,23 +272,23 @@ def make_repacked_manifest(
         if field.compression is not None:
             decoded = tallies[field.name]["bytes before compression"]
             compression = replace(field.compression, decoded=decoded)
-            if field.name in asked.compressors:
-                dictionary = asked.compressors[field.name].dictionary
+            if field.name in slab_plan.compressors:
+                dictionary = slab_plan.compressors[field.name].dictionary
                 compression = replace(compression, dictionary=len(dictionary))
             field = replace(field, compression=compression)
         fields.append(field)
     if plan.key_field is not None and not plan.reads_keys:
         fields.append(plan.key_field)
-    attributes = dict(asked.source.attributes)
-    if asked.seed is not None or asked.rows != asked.source.rows:
+    attributes = dict(slab_plan.source.attributes)
+    if slab_plan.seed is not None or slab_plan.rows != slab_plan.source.rows:
         attributes = replace_episodes(attributes, None)
-    if asked.seed is not None:
-        attributes[SHUFFLE_ATTRIBUTE] = {"seed": asked.seed}
+    if slab_plan.seed is not None:
+        attributes[SHUFFLE_ATTRIBUTE] = {"seed": slab_plan.seed}
     provenance = replace(
-        asked.provenance or _describe_origin(asked),
+        slab_plan.provenance or _describe_origin(slab_plan),
         tool=f"fieldslab {get_package_version('fieldslab')}",
         time=datetime.now(UTC).isoformat(timespec="seconds"),
-        plan=asked.compute_fingerprint(),
+        plan=slab_plan.compute_fingerprint(),
     )
     with plan.slabs.open() as members:
         stored = StoredSlab(members)

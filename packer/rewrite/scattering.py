@@ -86,8 +86,8 @@ class SortingShardWriter(ShardWriter):
 
 def add_key_field(manifest: Manifest) -> Manifest:
     """Make the manifest of the first pass from one that does not speak of the keys."""
-    kept = ("rows", "shards", "tables", "attributes", "digest")
-    members = {name: getattr(manifest, name) for name in kept}
+    names = ("rows", "shards", "tables", "attributes", "digest")
+    members = {name: getattr(manifest, name) for name in names}
     fields = (*manifest.fields, make_key_field(manifest.fields))
     return create_manifest(manifest.made, fields=fields, **members)
 
@@ -98,11 +98,11 @@ def plan_second_pass(path: Path, first_pass: Manifest, plan: Plan) -> tuple[Repa
     Returns what is written, without the keys, and how it is read.
     """
     keys = [] if plan.options.leave_out else [first_pass.fields[-1].name]
-    given = {"shuffle": plan.options.shuffle, "exclude": keys}
-    values: RepackOptions = fill_defaults(RepackOptions, given, "repack")
+    options = {"shuffle": plan.options.shuffle, "exclude": keys}
+    values: RepackOptions = fill_defaults(RepackOptions, options, "repack")
     planned = make_repack_plan(find_slabs(path), first_pass, values)
-    asked = replace(planned, provenance=first_pass.made)
-    return asked, asked.plan_gathering(path, first_pass) if keys else asked
+    slab_plan = replace(planned, provenance=first_pass.made)
+    return slab_plan, slab_plan.plan_gathering(path, first_pass) if keys else slab_plan
 
 
 def _sort_rows(pieces: list[ConvertedRows], order: np.ndarray) -> ConvertedRows:

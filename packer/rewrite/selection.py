@@ -30,10 +30,10 @@ def select_fields(
     """
     by_name = {field.name: field for field in fields}
     chosen = by_name.keys() if included is None else _match(included, option, by_name)
-    kept = chosen - _match(excluded, "exclude", by_name)
-    if not kept:
+    selected = chosen - _match(excluded, "exclude", by_name)
+    if not selected:
         raise UsageError("no field is left", hint=f"The slab has {', '.join(by_name)}.")
-    return [field for name, field in by_name.items() if name in kept]
+    return [field for name, field in by_name.items() if name in selected]
 
 
 def _match(names: str | Iterable[str], option: str, by_name: dict[str, Field]) -> set[str]:
@@ -60,13 +60,13 @@ def select_rows(
     """
     if rows_file is None and drop_rows is None:
         return matching
-    kept = np.zeros(source.rows, np.bool_)
-    kept[slice(None) if rows_file is None else read_row_numbers(rows_file, "rows_file", source)] = (
-        True
-    )
+    selected = np.zeros(source.rows, np.bool_)
+    selected[
+        slice(None) if rows_file is None else read_row_numbers(rows_file, "rows_file", source)
+    ] = True
     if drop_rows is not None:
-        kept[read_row_numbers(drop_rows, "drop_rows", source)] = False
-    return np.flatnonzero(kept) if matching is None else matching[kept[matching]]
+        selected[read_row_numbers(drop_rows, "drop_rows", source)] = False
+    return np.flatnonzero(selected) if matching is None else matching[selected[matching]]
 
 
 def find_matching_rows(slab: StoredSlab, condition: Any) -> np.ndarray:

@@ -191,9 +191,9 @@ def _take_items(items: np.ndarray, counts: np.ndarray, indexes: np.ndarray) -> n
     offsets = np.concatenate([[0], np.cumsum(counts * item_bytes, dtype=np.int64)])
     data: Any = pa.py_buffer(np.ascontiguousarray(items).reshape(-1).view(np.uint8))
     buffers = [None, pa.py_buffer(offsets), data]
-    taken = pa.Array.from_buffers(pa.large_binary(), len(counts), buffers).take(pa.array(indexes))
+    array = pa.Array.from_buffers(pa.large_binary(), len(counts), buffers).take(pa.array(indexes))
     total = int(counts[indexes].sum())
-    content = np.frombuffer(taken.buffers()[2] or b"", np.uint8, total * item_bytes)
+    content = np.frombuffer(array.buffers()[2] or b"", np.uint8, total * item_bytes)
     return content.view(items.dtype).reshape(total, *items.shape[1:])
 
 

@@ -150,9 +150,9 @@ class ArraySource(Source):
         """Read some rows of a part, in batches near `batch_bytes`."""
         number, start, stop = unit.key
         names = [self.schema.names[column] for column in columns]
-        wanted = [self._parts[number].columns[name] for name in names]
-        step = max(1, batch_bytes // max(sum(column.row_bytes for column in wanted), 1))
-        arrays = list(dict.fromkeys(column.array for column in wanted))
+        chosen = [self._parts[number].columns[name] for name in names]
+        step = max(1, batch_bytes // max(sum(column.row_bytes for column in chosen), 1))
+        arrays = list(dict.fromkeys(column.array for column in chosen))
         schema = pa.schema([self.schema.field(column) for column in columns])
         row = start
         for piece in self.read_arrays(number, arrays, start, stop):
@@ -160,7 +160,7 @@ class ArraySource(Source):
             for first in range(0, rows, step):
                 column_arrays = [
                     self._make_array(unit, column, piece[column.array][first : first + step], row)
-                    for column in wanted
+                    for column in chosen
                 ]
                 row += len(column_arrays[0])
                 yield pa.RecordBatch.from_arrays(column_arrays, schema=schema)
@@ -169,8 +169,8 @@ class ArraySource(Source):
         """Read a few rows from the start, the middle and the end of the first part."""
         names = [self.schema.names[column] for column in columns]
         part = self._parts[0]
-        wanted = [part.arrays[part.columns[name].array] for name in names]
-        rows = min((array.rows or 0 for array in wanted), default=0)
+        arrays = [part.arrays[part.columns[name].array] for name in names]
+        rows = min((array.rows or 0 for array in arrays), default=0)
         if not rows:
             return []
         count = min(SAMPLE_ROWS, rows)
@@ -198,8 +198,8 @@ class ArraySource(Source):
     def _cut_units(self, names: Sequence[str]) -> Iterator[Unit]:
         for number, part in enumerate(self._parts):
             columns = part.columns
-            wanted = {columns[name].array for name in names if name in columns}
-            arrays = [part.arrays[name] for name in sorted(wanted)]
+            array_names = {columns[name].array for name in names if name in columns}
+            arrays = [part.arrays[name] for name in sorted(array_names)]
             rows = min((array.rows or 0 for array in arrays), default=0)
             if not rows:
                 continue

@@ -195,8 +195,8 @@ def _make_bytes_text(flat: np.ndarray) -> pa.Array:
     """Make text of bytes of one length, without the zeros behind it; UTF-8 is checked later."""
     width = flat.dtype.itemsize
     letters = flat.view(np.uint8).reshape(len(flat), width)
-    kept = letters[:, ::-1] != 0
-    lengths = np.where(kept.any(axis=1), width - kept.argmax(axis=1), 0)
+    is_text = letters[:, ::-1] != 0
+    lengths = np.where(is_text.any(axis=1), width - is_text.argmax(axis=1), 0)
     inside = np.arange(width) < lengths[:, None]
     return make_from_lengths(pa.large_string(), letters[inside], lengths)
 

@@ -125,14 +125,14 @@ class FetchedRanges:
 def keep_end(read: Read, size: int, end: int) -> Read:
     """Read the last `end` bytes of a file of `size` bytes now; return `read` with them at hand."""
     kept_start = max(size - end, 0)
-    kept = read(kept_start, size) if size else memoryview(b"")
+    end_bytes = read(kept_start, size) if size else memoryview(b"")
 
     def read_with_end(start: int, stop: int) -> memoryview:
         if start >= kept_start:
-            return kept[start - kept_start : stop - kept_start]
+            return end_bytes[start - kept_start : stop - kept_start]
         if stop <= kept_start:
             return read(start, stop)
-        return memoryview(b"".join([read(start, kept_start), kept[: stop - kept_start]]))
+        return memoryview(b"".join([read(start, kept_start), end_bytes[: stop - kept_start]]))
 
     return read_with_end
 

@@ -127,7 +127,7 @@ def make_manifest(opened: Sequence[SlabFiles]) -> Manifest:
         {"path": str(files.path), "id": files.manifest.id, "rows": [start, start + rows]}
         for files, start, rows in _list_rows(opened)
     ]
-    made = Provenance(
+    provenance = Provenance(
         tool=f"fieldslab {get_package_version('fieldslab')}",
         time=datetime.now(UTC).isoformat(timespec="seconds"),
         plan=hashlib.sha256(f"concat {merged.id}".encode()).hexdigest(),
@@ -136,7 +136,7 @@ def make_manifest(opened: Sequence[SlabFiles]) -> Manifest:
         reasons=first.made.reasons,
     )
     return create_manifest(
-        made,
+        provenance,
         rows=merged.rows,
         fields=tuple(fields),
         shards=merged.shards,
@@ -158,9 +158,9 @@ def _list_rows(opened: Sequence[SlabFiles]) -> list[tuple[SlabFiles, int, int]]:
 def _check_stored_alike(members: Members, files: SlabFiles) -> None:
     """Raise UsageError for a slab whose files do not fit those of the others."""
     names = [field.name for field in members.manifest.fields]
-    problem, found = None, None
+    problem, field_name = None, None
     if [field.name for field in files.manifest.fields] != names:
-        problem, found = "its fields stand in another order", None
+        problem, field_name = "its fields stand in another order", None
     elif files.manifest.digest != members.files[0].manifest.digest:
         raise UsageError(
             "slabs are joined as they are, and its blocks have another kind of digest",
@@ -175,14 +175,14 @@ def _check_stored_alike(members: Members, files: SlabFiles) -> None:
     else:
         for field, stored in zip(members.manifest.fields, files.manifest.fields, strict=True):
             if field.name in members.codes:
-                problem, found = "its categories or classes have other codes", field.name
+                problem, field_name = "its categories or classes have other codes", field.name
             elif _describe_arrays(field) != _describe_arrays(stored) or field.stem != stored.stem:
-                problem, found = "it is stored in other arrays", field.name
+                problem, field_name = "it is stored in other arrays", field.name
     if problem is not None:
         raise UsageError(
             f"slabs are joined as they are, and {problem}",
             file=files.path,
-            field=found,
+            field=field_name,
             hint="Read them as a union: fieldslab union NAME.slabs add. Or write one slab of them: "
             "fieldslab repack joins categories.",
         )

@@ -61,8 +61,8 @@ def _make_fixed_text(element: Element, flat: np.ndarray, per_row: int) -> pa.Arr
         ends = letters == 0
         lengths = np.where(ends.any(axis=1), ends.argmax(axis=1), width)
     else:
-        kept = letters[:, ::-1] != (0 if element.padding == "null" else ord(" "))
-        lengths = np.where(kept.any(axis=1), width - kept.argmax(axis=1), 0)
+        is_text = letters[:, ::-1] != (0 if element.padding == "null" else ord(" "))
+        lengths = np.where(is_text.any(axis=1), width - is_text.argmax(axis=1), 0)
     if (lengths == width).all():
         return make_from_lengths(element.type, letters.reshape(-1), lengths)
     inside = np.arange(width) < lengths[:, None]

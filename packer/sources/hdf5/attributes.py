@@ -16,7 +16,7 @@ _REFERENCES = ("DIMENSION_LIST", "REFERENCE_LIST")
 """Lists of references, in types that are no references themselves."""
 
 
-def read_attributes(thing: Any) -> dict[str, Any]:
+def read_attributes(item: Any) -> dict[str, Any]:
     """Read the attributes of a file, group or dataset, JSON-ready.
 
     Text stays text and numbers stay numbers; NaN and infinities become "NaN", "Infinity" and
@@ -25,19 +25,19 @@ def read_attributes(thing: Any) -> dict[str, Any]:
     cannot be read, {"left_out": why} stands in its place.
     """
     attributes: dict[str, Any] = {}
-    for name in thing.attrs if h5a.get_num_attrs(thing.id) else ():
+    for name in item.attrs if h5a.get_num_attrs(item.id) else ():
         try:
-            kind = thing.attrs.get_id(name).dtype
+            kind = item.attrs.get_id(name).dtype
             if h5py.check_ref_dtype(kind) is not None or name in _REFERENCES:
                 continue
-            value = thing.attrs[name]
+            value = item.attrs[name]
             # An item of an array takes two bytes of JSON, or more.
             is_long = isinstance(value, np.ndarray) and 2 * value.size > MOST_BYTES
             value = None if is_long else make_json_ready(value)
         except (OSError, RuntimeError, KeyError, TypeError, ValueError) as error:
             value, is_long = {"left_out": f"cannot be read: {error}"}, False
         if is_long or len(json.dumps(value)) > MOST_BYTES:
-            shape = thing.attrs.get_id(name).shape
+            shape = item.attrs.get_id(name).shape
             value = {"left_out": f"{kind}{list(shape or ())}"}
         attributes[clean_text(name)] = value
     return attributes

@@ -32,12 +32,12 @@ _MATLAB_PROBLEMS = {
 _PHANTOM = "This is a netCDF dimension but not a netCDF variable"
 
 
-def read_text_attribute(thing: Any, name: str) -> str | None:
+def read_text_attribute(item: Any, name: str) -> str | None:
     """Read a text attribute; None where there is none."""
     try:
-        if not h5a.exists(thing.id, name.encode()):  # ten times as fast as `get`
+        if not h5a.exists(item.id, name.encode()):  # ten times as fast as `get`
             return None
-        value = thing.attrs.get(name)
+        value = item.attrs.get(name)
     except (OSError, RuntimeError, TypeError, ValueError, KeyError):
         return None
     if isinstance(value, bytes):

@@ -167,11 +167,11 @@ def convert_sparse_columns(group: h5py.Group, first: int, last: int) -> SparseWi
     rows_total = int(group.attrs["shape"][0])
     if ends[0] != 0 or np.diff(ends).min(initial=0) < 0 or ends[-1] != len(group["indices"]):
         raise BadEncoding("`indptr` does not ascend within the indices")
-    kept = list(_choose_entries(group, ends, rows_total, first, last))
-    rows = np.concatenate([np.empty(0, np.int64), *(each[0] for each in kept)])
-    columns = np.concatenate([np.empty(0, group["indices"].dtype), *(each[1] for each in kept)])
-    values = np.concatenate([np.empty(0, group["data"].dtype), *(each[2] for each in kept)])
-    kept.clear()
+    pieces = list(_choose_entries(group, ends, rows_total, first, last))
+    rows = np.concatenate([np.empty(0, np.int64), *(each[0] for each in pieces)])
+    columns = np.concatenate([np.empty(0, group["indices"].dtype), *(each[1] for each in pieces)])
+    values = np.concatenate([np.empty(0, group["data"].dtype), *(each[2] for each in pieces)])
+    pieces.clear()
     order = np.argsort(rows, kind="stable")  # so that columns ascend within each row
     offsets = np.concatenate([[0], np.cumsum(np.bincount(rows, minlength=last - first))])
     return SparseWindow(first, last, offsets, columns[order], values[order])

@@ -88,12 +88,13 @@ def _make_attribute_values(
     option = mark_option("episode_attrs")
     lacking = [episode for episode, each in zip(names, attributes, strict=True) if name not in each]
     if lacking:
-        known = sorted({key for each in attributes for key in each})
+        all_names = sorted({key for each in attributes for key in each})
         raise SourceInconsistent(
             f"{option}: {len(lacking):,} of {len(names):,} episodes have no such attribute",
             field=name,
             found=_shorten(lacking),
-            hint=f"Those that all have can be columns. Known here: {', '.join(known) or 'none'}.",
+            hint="An attribute can be a column where every episode has it. The attributes are: "
+            f"{', '.join(all_names) or 'none'}.",
         )
     values = [each[name] for each in attributes]
     if all(isinstance(value, str | bytes) for value in values):

@@ -94,13 +94,15 @@ class Part:
         if rules is not None and length is not None:
             shortest = length - 1 if length - 1 in lengths.values() else length
             near = {shortest, shortest + 1}
-        kept = near if rules is not None and rules.drop_extra_step else {length}
-        others = [key for key, rows in lengths.items() if rows is None or rows not in kept]
-        if not others:
+        allowed = near if rules is not None and rules.drop_extra_step else {length}
+        differing = [key for key, rows in lengths.items() if rows is None or rows not in allowed]
+        if not differing:
             return
-        lines = [_format_column(key, *self.columns[key]) for key in others[:_MOST_LISTED]]
-        more = f"; and {len(others) - _MOST_LISTED} more" if len(others) > _MOST_LISTED else ""
-        names = list(dict.fromkeys(name for name, _ in others[:_MOST_LISTED]))
+        lines = [_format_column(key, *self.columns[key]) for key in differing[:_MOST_LISTED]]
+        more = (
+            f"; and {len(differing) - _MOST_LISTED} more" if len(differing) > _MOST_LISTED else ""
+        )
+        names = list(dict.fromkeys(name for name, _ in differing[:_MOST_LISTED]))
         hint = (
             f"{mark_option('exclude', names)} leaves them out; {mark_option('fields')} "
             "packs what it names."
@@ -108,7 +110,7 @@ class Part:
         if any(self.columns[key][0].is_matlab and not self.columns[key][0].axis for key in keys):
             option = mark_option("rows_axis", -1)
             hint = f"MATLAB stores the rows of tables along the last axis: {option}. {hint}"
-        if any(lengths[key] in near for key in others):
+        if any(lengths[key] in near for key in differing):
             option = mark_option("drop_extra_step", True)
             hint = f"{option} leaves out the last row of datasets with one more. {hint}"
         where = f"{self.group}: " if self.group else ""
@@ -126,8 +128,8 @@ class Part:
             if _make_comparison_key(self, key) == _make_comparison_key(part, key):
                 continue
             expected = f"{_format_column(key, *part.columns[key], rows=False)} in {part.path}"
-            here = f", {_describe_column(self, key)} here"
-            yield f"{expected}{here if key in self.columns else ' is missing here'}"
+            found = f", {_describe_column(self, key)} here"
+            yield f"{expected}{found if key in self.columns else ' is missing here'}"
 
 
 def check_same_columns(parts: Sequence[Part], columns: "Columns", keys: Sequence[Key]) -> None:
@@ -267,12 +269,12 @@ def collect_warnings(scans: Sequence[FileScan]) -> list[str]:
     differing: dict[str, None] = {}
     for scan in scans[1:]:
         names = first.keys() | scan.attributes.keys()
-        both = (
+        differing_names = (
             name
             for name in sorted(names)
             if _get_attribute(first, name) != _get_attribute(scan.attributes, name)
         )
-        differing |= dict.fromkeys(both)
+        differing |= dict.fromkeys(differing_names)
     if differing:
         warnings.append(
             f"files differ in the attributes {', '.join(differing)}: those of "

@@ -33,8 +33,10 @@ def make_units(pieces: Iterable[tuple[Piece, float]], parts: Sequence[Part]) -> 
     group: list[Piece] = []
     size = 0.0
     for piece, piece_bytes in pieces:
-        before = parts[group[-1].part] if group else None
-        together = before is not None and before.group and before.scan is parts[piece.part].scan
+        previous = parts[group[-1].part] if group else None
+        together = (
+            previous is not None and previous.group and previous.scan is parts[piece.part].scan
+        )
         if group and not (together and size + piece_bytes <= WINDOW_BYTES):
             yield _make_unit(group, size, parts)
             group, size = [], 0.0
@@ -69,8 +71,8 @@ def read_piece(
     if not keys:
         yield PieceRows(piece, [])
         return
-    wanted = part.group_columns(keys)
-    datasets = [each.dataset for each in wanted]
+    groups = part.group_columns(keys)
+    datasets = [each.dataset for each in groups]
     batch_bytes = compute_memory(datasets).limit_batch_bytes(limit, batch_bytes)
     names = [(part.columns[key][0].name, part.columns[key][1].member) for key in keys]
     start = piece.start
@@ -79,7 +81,7 @@ def read_piece(
         stop = min(start + compute_batch_rows(datasets, row_bytes, batch_bytes), piece.stop)
         arrays = {
             (each.dataset.name, column.member): array
-            for each in wanted
+            for each in groups
             for column, array in zip(
                 each.columns, read_columns(opened, each, start, stop), strict=True
             )

@@ -77,14 +77,14 @@ class OpenFiles:
         if dataset.encoding == "csr_matrix":
             return read_sparse_rows(group, columns, start, stop)
         key = dataset.file, dataset.place
-        kept = self._sparse.get(key)
-        if kept is None or not kept.first <= start <= stop <= kept.last:
+        window = self._sparse.get(key)
+        if window is None or not window.first <= start <= stop <= window.last:
             first, last = self.window or (start, stop)
             self._sparse.pop(key, None)
-            kept = self._sparse[key] = convert_sparse_columns(
+            window = self._sparse[key] = convert_sparse_columns(
                 group, min(first, start), max(last, stop)
             )
-        return kept
+        return window
 
     def read_categories(self, dataset: Dataset) -> pa.Array:
         """Read the categories of a column, once."""
@@ -99,12 +99,12 @@ class OpenFiles:
             self._files[dataset.file] = self._stack.enter_context(open_file(dataset.file))
         return self._files[dataset.file]
 
-    def find_layout(self, wanted: DatasetColumns) -> _Layout:
+    def find_layout(self, dataset_columns: DatasetColumns) -> _Layout:
         """Find the type to read these columns in, and the dtype that it fills."""
-        members = tuple(column.member for column in wanted.columns)
-        key = wanted.dataset.file, wanted.dataset.place, members
+        members = tuple(column.member for column in dataset_columns.columns)
+        key = dataset_columns.dataset.file, dataset_columns.dataset.place, members
         if key not in self._layouts:
-            kind = self.get_dataset(wanted.dataset).get_type()
+            kind = self.get_dataset(dataset_columns.dataset).get_type()
             self._layouts[key] = make_layout(kind, members)
         return self._layouts[key]
 
@@ -123,7 +123,7 @@ class OpenFiles:
 
 
 def read_columns(
-    opened: OpenFiles, wanted: DatasetColumns, start: int, stop: int
+    opened: OpenFiles, dataset_columns: DatasetColumns, start: int, stop: int
 ) -> list[pa.Array]:
     """Read the rows `start` to `stop` of columns of one dataset.
 
@@ -134,14 +134,16 @@ def read_columns(
     SourceInconsistent
         A value that its type does not admit.
     """
-    dataset = wanted.dataset
+    dataset = dataset_columns.dataset
     rows = f"{start}..{stop - 1}"
     with name_hdf5_errors(dataset.file, dataset.name, rows):
         try:
             if dataset.encoding is not None:
-                return _read_encoded(opened, wanted, start, stop)
-            read = _read_values(opened, wanted, start, stop)
-            return [make_array(column, read, dataset.row_shape) for column in wanted.columns]
+                return _read_encoded(opened, dataset_columns, start, stop)
+            read = _read_values(opened, dataset_columns, start, stop)
+            return [
+                make_array(column, read, dataset.row_shape) for column in dataset_columns.columns
+            ]
         except BadEncoding as error:
             raise SourceInconsistent(
                 error.problem,
@@ -162,9 +164,11 @@ def read_columns(
             ) from error
 
 
-def _read_values(opened: OpenFiles, wanted: DatasetColumns, start: int, stop: int) -> np.ndarray:
-    dataset, source = wanted.dataset, opened.get_dataset(wanted.dataset)
-    kind, dtype = opened.find_layout(wanted)
+def _read_values(
+    opened: OpenFiles, dataset_columns: DatasetColumns, start: int, stop: int
+) -> np.ndarray:
+    dataset, source = dataset_columns.dataset, opened.get_dataset(dataset_columns.dataset)
+    kind, dtype = opened.find_layout(dataset_columns)
     place = source.get_space()
     shape, first = list(place.shape), [0] * len(place.shape)
     shape[dataset.axis], first[dataset.axis] = stop - start, start
@@ -176,14 +180,16 @@ def _read_values(opened: OpenFiles, wanted: DatasetColumns, start: int, stop: in
 
 
 def _read_encoded(
-    opened: OpenFiles, wanted: DatasetColumns, start: int, stop: int
+    opened: OpenFiles, dataset_columns: DatasetColumns, start: int, stop: int
 ) -> list[pa.Array]:
     """Read rows of a group that stands for a dataset. Raises BadEncoding."""
-    dataset = wanted.dataset
+    dataset = dataset_columns.dataset
     if dataset.encoding in ("csr_matrix", "csc_matrix"):
         window = opened.read_sparse(dataset, start, stop)
-        return [make_sparse_array(column, window, start, stop) for column in wanted.columns]
-    group, element = opened.get_group(dataset), wanted.columns[0].element
+        return [
+            make_sparse_array(column, window, start, stop) for column in dataset_columns.columns
+        ]
+    group, element = opened.get_group(dataset), dataset_columns.columns[0].element
     if dataset.encoding == "categorical":
         categories = opened.read_categories(dataset)
         return [make_categorical_array(element, group["codes"][start:stop], categories)]

@@ -303,7 +303,7 @@ class HDF5Source(Source):
                 continue  # `check` refuses it
             rows = part.count_rows(keys, self._rows_attr)
             row_bytes = self._estimate_row_bytes(part, keys) + added_bytes
-            datasets = [wanted.dataset for wanted in part.group_columns(keys)]
+            datasets = [columns.dataset for columns in part.group_columns(keys)]
             starts = compute_window_starts(datasets, rows, row_bytes)
             if len(starts) > _MOST_WINDOWS:
                 raise SourceInconsistent(
@@ -338,7 +338,7 @@ class HDF5Source(Source):
 
     def _check_memory(self, part: Part, keys: Sequence[Key]) -> int:
         """Return the bytes of memory that reading takes. Raises SourceUnsupported if too many."""
-        memory = compute_memory([wanted.dataset for wanted in part.group_columns(keys)])
+        memory = compute_memory([columns.dataset for columns in part.group_columns(keys)])
         row_bytes = self._estimate_row_bytes(part, keys)
         memory.check_limit(self._memory, int(row_bytes), part.path)
         return memory.compute_usual_bytes(self._memory, int(row_bytes))

@@ -44,12 +44,12 @@ def _check_part(
     part: Part, opened: OpenFiles, keys: Sequence[Key], rows_attr: str | None
 ) -> Iterator[str]:
     rows = part.count_rows(keys, rows_attr)
-    for wanted in part.group_columns(keys):
-        if wanted.dataset.encoding is not None:
-            _check_members(opened.get_group(wanted.dataset), wanted.dataset)
+    for dataset_columns in part.group_columns(keys):
+        if dataset_columns.dataset.encoding is not None:
+            _check_members(opened.get_group(dataset_columns.dataset), dataset_columns.dataset)
             continue
-        with name_hdf5_errors(wanted.dataset.file, wanted.dataset.name):
-            dataset = opened.get_dataset(wanted.dataset)
-            check_filters(dataset, wanted.dataset)
-            if (text := describe_unwritten(dataset, wanted.dataset, rows)) is not None:
+        with name_hdf5_errors(dataset_columns.dataset.file, dataset_columns.dataset.name):
+            dataset = opened.get_dataset(dataset_columns.dataset)
+            check_filters(dataset, dataset_columns.dataset)
+            if (text := describe_unwritten(dataset, dataset_columns.dataset, rows)) is not None:
                 yield text

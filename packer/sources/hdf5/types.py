@@ -98,15 +98,15 @@ def list_columns(kind: h5t.TypeID, rules: TypeRules) -> Iterator[HDF5Column]:
         yield HDF5Column((), replace(NOTHING, why=refused.why), (), refused.refusal)
 
 
-def make_layout(kind: h5t.TypeID, wanted: Iterable[Member]) -> tuple[h5t.TypeID, np.dtype[Any]]:
+def make_layout(kind: h5t.TypeID, chosen: Iterable[Member]) -> tuple[h5t.TypeID, np.dtype[Any]]:
     """Make the type to read only these members of a dataset with, and its numpy dtype."""
-    wanted = list(wanted)
+    chosen = list(chosen)
     members = _list_members(kind)
     if members is not None:
-        return _make_members_layout(members, wanted)
+        return _make_members_layout(members, chosen)
     if isinstance(kind, h5t.TypeArrayID):
         dims = tuple(int(length) for length in kind.get_array_dims())
-        inner, dtype = make_layout(kind.get_super(), wanted)
+        inner, dtype = make_layout(kind.get_super(), chosen)
         return h5t.array_create(inner, dims), np.dtype((dtype, dims))
     element = describe_element(kind, TypeRules(raw=True))
     if element.form in ("texts", "lists"):
@@ -117,11 +117,11 @@ def make_layout(kind: h5t.TypeID, wanted: Iterable[Member]) -> tuple[h5t.TypeID,
 
 
 def _make_members_layout(
-    members: list[tuple[bytes, h5t.TypeID]], wanted: list[Member]
+    members: list[tuple[bytes, h5t.TypeID]], chosen: list[Member]
 ) -> tuple[h5t.TypeID, np.dtype[Any]]:
-    heads = [name for name, _ in members if any(member[0] == name for member in wanted)]
+    heads = [name for name, _ in members if any(member[0] == name for member in chosen)]
     inner = {
-        name: make_layout(kind, [member[1:] for member in wanted if member[0] == name])
+        name: make_layout(kind, [member[1:] for member in chosen if member[0] == name])
         for name, kind in members
         if name in heads
     }

@@ -50,9 +50,9 @@ class ReadMemory(NamedTuple):
         batch = self.limit_batch_bytes(limit, _USUAL_BATCH)
         return max(self.compute_least_bytes(row_bytes), self.chunks + IN_FLIGHT * batch)
 
-    def limit_batch_bytes(self, limit: int, wanted: int) -> int:
+    def limit_batch_bytes(self, limit: int, batch_bytes: int) -> int:
         """Compute how large batches may be so that everything stays within the limit."""
-        return max(min(wanted, (limit - self.chunks) // IN_FLIGHT), 1)
+        return max(min(batch_bytes, (limit - self.chunks) // IN_FLIGHT), 1)
 
     def check_limit(self, limit: int, row_bytes: int, file: str) -> None:
         """Raise SourceUnsupported if the limit is too low."""
