@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from fieldslab.packer.commands.params import Option, command
-from fieldslab.packer.commands.shared import FOLLOW_LINKS, JSON, OPENING, ROWS_FILE, SLABS
+from fieldslab.packer.commands.shared import FOLLOW_LINKS, ID, JSON, OPENING, ROWS_FILE, SLABS
 from fieldslab.packer.commands.terminal import print_json
 
 TRAINING = "Training"
@@ -55,6 +55,7 @@ Examples:
         "N",
         type=click.IntRange(min=1),
     ),
+    ID,
     ROWS_FILE,
     FOLLOW_LINKS,
     *OPENING,
@@ -68,6 +69,7 @@ def advise(
     step_ms: float | None,
     memory: str | None,
     crop: int | None,
+    content: str | None,
     as_json: bool,
     **opening: Any,
 ) -> None:
@@ -83,7 +85,7 @@ def advise(
     from fieldslab.schemas.errors import UsageError
 
     names = [name.strip() for item in fields for name in item.split(",")]
-    opened = open_view(slab, **opening)
+    opened = open_view(slab, id=content, **opening)
     chosen = opened.names(names or None)
     images = [name for name in chosen if opened.fields[name].kind == "image"]
     if crop is not None and not images:

@@ -10,6 +10,7 @@ import click
 from fieldslab.packer.commands.params import PATH, Option, command
 from fieldslab.packer.commands.shared import (
     FOLLOW_LINKS,
+    ID,
     JSON,
     MISSING,
     ROWS_FILE,
@@ -60,6 +61,7 @@ Examples:
         "DIR",
         type=click.Path(readable=False, path_type=Path),
     ),
+    ID,
     ROWS_FILE,
     MISSING,
     FOLLOW_LINKS,
@@ -80,6 +82,7 @@ def rows(
     show: bool,
     fields: Sequence[str],
     images: Path | None,
+    content: str | None,
     rows_file: Path | None,
     missing: str | None,
     follow_links: bool,
@@ -101,6 +104,7 @@ def rows(
     if rank is not None and rank >= world_size:
         raise UsageError("--rank: no such rank", expected=f"0..{world_size - 1}", found=rank)
     places: dict[str, Any] = {
+        "id": content,
         "missing": missing,
         "follow_links": follow_links,
         "storage_options": storage_options,
