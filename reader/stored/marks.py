@@ -6,7 +6,7 @@ from functools import partial
 import numpy as np
 
 from fieldslab.schemas.digest import BLOCK, count_blocks
-from fieldslab.schemas.errors import DamagedManifest
+from fieldslab.schemas.errors import DamagedManifest, Unreadable
 from fieldslab.schemas.fields import Role
 from fieldslab.schemas.layout import count_shard_items
 from fieldslab.schemas.manifest import MANIFEST, Manifest
@@ -136,7 +136,8 @@ class SharedMarks:
     def create_marks(self, name: str, role: Role, blocks: np.ndarray) -> VerifiedBlocks:
         """Create the VerifiedBlocks of an array with so many blocks in each shard: int64[shards].
 
-        Raises DamagedManifest where no machine could hold such an array.
+        Raises DamagedManifest where no machine could hold such an array, Unreadable where the
+        system has no addresses left for its marks.
         """
         if blocks.sum(dtype=np.float64) > _MOST_BLOCKS:
             raise DamagedManifest(
@@ -150,7 +151,17 @@ class SharedMarks:
         start, size = self._places[name, role], int(blocks.sum()) // 8 + 1
         if start + size <= _SHARED_BYTES:
             return VerifiedBlocks(blocks, np.frombuffer(self._memory, np.uint8, size, start))
-        return VerifiedBlocks(blocks, np.frombuffer(self._map(size), np.uint8))
+        try:
+            memory = self._map(size)
+        except OSError as error:
+            raise Unreadable(
+                f"no memory to note which of {8 * size:,} blocks were verified",
+                errno=error.errno,
+                file=MANIFEST,
+                field=name,
+                hint="Raise the limit of address space (`ulimit -v`), if the slab is so large.",
+            ) from error
+        return VerifiedBlocks(blocks, np.frombuffer(memory, np.uint8))
 
 
 def _find_places(manifest: Manifest) -> dict[tuple[str, Role], int]:

@@ -1,18 +1,20 @@
 """Marks of verified blocks."""
 
 import os
+import resource
 from itertools import pairwise
 from pathlib import Path
 
+import msgspec
 import numpy as np
 import pytest
 from tests.naming import case
-from tests.slabs import array_path, flip, write_slab
+from tests.slabs import array_path, flip, lie, ragged, write_slab
 
 from fieldslab.reader import open_slab
 from fieldslab.reader.stored.marks import SharedMarks, VerifiedBlocks
 from fieldslab.schemas.digest import BLOCK
-from fieldslab.schemas.errors import DamagedManifest
+from fieldslab.schemas.errors import DamagedManifest, Unreadable
 from fieldslab.schemas.folder import load_manifest
 from fieldslab.schemas.mapping import get_address
 
@@ -149,3 +151,19 @@ def test_forked_processes_share_marks(path: Path) -> None:
     for array in slab.storage.load_field("x").arrays.values():
         assert array.marks is not None
         assert not len(array.marks.find_unmarked(0, 0, BLOCK))
+
+
+def test_arrays_that_have_too_many_blocks_for_the_address_space(tmp_path: Path) -> None:
+    """Where the marks of the blocks that a manifest names find no addresses, the error says so."""
+    path = write_slab(tmp_path / "x.slab", {"x": ragged([[1], [2, 3]], "int32")})
+    [shard] = load_manifest(path).shards
+    lie(path, shards=(msgspec.structs.replace(shard, elements=(2**47,)),))
+    slab = open_slab(path)
+    mapped = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    limits = resource.getrlimit(resource.RLIMIT_AS)
+    resource.setrlimit(resource.RLIMIT_AS, (mapped + 2**29, limits[1]))
+    try:
+        with pytest.raises(Unreadable, match=r"no memory to note.*ulimit -v"):
+            slab.gather([0], ["x"])
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, limits)
