@@ -14,6 +14,7 @@ import click
 from fieldslab.bench.peers import faults
 from fieldslab.packer.cli import EXIT_CODES, program
 from fieldslab.packer.commands.helptext import format_usage, group_params
+from fieldslab.packer.commands.text_format import format_count
 from fieldslab.schemas import errors
 
 CAMPAIGNS = Path(__file__).parents[1] / "bench" / "results" / "campaigns.json"
@@ -86,7 +87,7 @@ def campaigns() -> str:
         lines.append(
             f"| `make campaign-{name}` | {_escaped(figures['goal'])} | {figures['tried']:,} | "
             f"{figures['failed']:,} | {figures['mended']:,} | {figures['date']}, "
-            f"{figures['minutes']:,.0f} minutes, {figures['machine']} |"
+            f"{format_count(round(figures['minutes']), 'minute')}, {figures['machine']} |"
         )
     return "\n".join(lines)
 

@@ -69,3 +69,15 @@ def test_every_campaign_is_shown() -> None:
         assert f"| `make campaign-{name}` | " in make_table()
         assert f"campaign-{name}" in programs
         assert figures["tried"] > 0
+
+
+def test_one_minute_is_not_minutes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The table has the singular where a campaign took about a minute."""
+    for target in ("tests.campaigns.RESULTS", "docs.generate.CAMPAIGNS"):
+        monkeypatch.setattr(target, tmp_path / "campaigns.json")
+    start(tmp_path / "x.json", ["--cases", "1", "--publish"]).run(lambda *_: {})
+    for minutes, text in ((0.7, "1 minute,"), (1.6, "2 minutes,"), (1234, "1,234 minutes,")):
+        figures = json.loads((tmp_path / "campaigns.json").read_text())
+        figures["x"]["minutes"] = minutes
+        (tmp_path / "campaigns.json").write_text(json.dumps(figures))
+        assert text in make_table()
