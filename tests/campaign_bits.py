@@ -1,18 +1,18 @@
-"""Flips every bit of a small slab, without new digests: `make campaign-bits`.
+"""Flips every bit of small slabs, without new digests: `make campaign-bits`.
 
-`verify` must name the file. Reading must give an error of ours, or the right rows: a gather does
-not touch index points, for example. Cases are in no order, so that each part of them is a sample;
-after the last one, no bit was left out.
+Two slabs have arrays of every role, and digests of both kinds. `verify` must name the file, and the
+place in an array. Reading must give an error of ours, or the right rows: a gather does not touch
+index points, for example. Cases are in no order, so that each part of them is a sample; after the
+last one, no bit was left out.
 """
 
 import sys
 import tempfile
 import warnings
-from collections import Counter
 from pathlib import Path
 
 from tests.campaigns import Campaign, make_parser, say
-from tests.hostile.flips import Flips, make_slab
+from tests.hostile.flips import Flips, make_subjects
 from tests.hostile.forks import FOLDER, run_in_children
 
 GOAL = "Of a flipped bit of any file, `verify` names the file, and reading refuses what it touches"
@@ -25,13 +25,9 @@ def main() -> int:
     warnings.simplefilter("ignore")
     with tempfile.TemporaryDirectory(dir=FOLDER) as temporary:
         folder = Path(temporary)
-        flips = Flips(make_slab(folder))
-
-        def try_number(number: int, place: Path) -> Counter[str]:
-            return flips.try_case(number)
-
+        flips = Flips(make_subjects(folder))
         say(f"{flips.total} cases in all")
-        return run_in_children(campaign, _CASES_OF_A_CHILD, folder, try_number, flips.total)
+        return run_in_children(campaign, _CASES_OF_A_CHILD, folder, flips.try_case, flips.total)
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import msgspec
 import numpy as np
@@ -16,7 +16,7 @@ import pyarrow as pa
 import pytest
 from tests.hostile import cpp
 from tests.hostile.cases import try_case
-from tests.hostile.flips import Flips, make_slab
+from tests.hostile.flips import Flips, make_subjects
 from tests.hostile.forks import try_cases
 from tests.hostile.guards import compile_guards, guard_arrays, guard_maps
 from tests.hostile.small_slabs import make_slabs
@@ -31,11 +31,11 @@ from tests.slabs import (
     write_slab,
 )
 
-from fieldslab.packer import pack
+from fieldslab.packer import pack, verify
 from fieldslab.reader import open_slab
 from fieldslab.schemas.arrays import HEADER
 from fieldslab.schemas.errors import DamagedArray, UsageError
-from fieldslab.schemas.fields import Logical
+from fieldslab.schemas.fields import Logical, Role
 from fieldslab.schemas.folder import load_manifest
 
 
@@ -166,16 +166,23 @@ def test_elements_without_bytes_are_counted_when_compressed(tmp_path: Path) -> N
 
 @pytest.mark.filterwarnings("ignore::fieldslab.packer.FieldslabWarning")
 def test_flipped_bits_are_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A few cases of `make campaign-bits`, and the same where digests are not compared."""
-    flips = Flips(make_slab(tmp_path))
+    """A few cases of `make campaign-bits`, and what is not looked at is a failure."""
+    flips = Flips(make_subjects(tmp_path))
+    roles = {name.split(".", 1)[1] for group in flips.groups for name in group.files}
+    assert {f"{role}.npy" for role in get_args(Role)} < roles
     for number in range(20):
-        flips.try_case(number)
-    [values] = (group for group in flips.groups if any("00-int16.values" in n for n in group.names))
+        flips.try_case(number, tmp_path / "cases")
+    arrays = max(flips.groups, key=lambda group: len(group.files))
     bit = 8 * HEADER + 3
-    assert flips.try_bit(values, bit)["read: refused"] > 5
-    monkeypatch.setattr("tests.hostile.flips.open_slab", partial(open_slab, verify=False))
-    with pytest.raises(AssertionError, match="other rows"):
-        flips.try_bit(values, bit)
+    counts = flips.try_bit(arrays, bit, tmp_path / "cases")
+    assert counts["fields: refused"] > 20
+    with monkeypatch.context() as patch:
+        patch.setattr("tests.hostile.flips.open_slab", partial(open_slab, verify=False))
+        with pytest.raises(AssertionError, match="other rows"):
+            flips.try_bit(arrays, bit, tmp_path / "cases")
+    monkeypatch.setattr("tests.hostile.flips.verify", partial(verify, quick=True))
+    with pytest.raises(AssertionError, match=r"`verify` misses .*int16.values.npy"):
+        flips.try_bit(arrays, bit, tmp_path / "cases")
 
 
 @pytest.mark.filterwarnings("ignore::fieldslab.packer.FieldslabWarning")
