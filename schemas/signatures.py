@@ -10,7 +10,6 @@ import hashlib
 import os
 import time
 from collections.abc import Mapping
-from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -29,8 +28,10 @@ from fieldslab.schemas.errors import (
 from fieldslab.schemas.files import read_bytes
 from fieldslab.schemas.folder import SlabFiles
 from fieldslab.schemas.manifest import MANIFEST, MAX_BYTES, SIGNATURE, decode_manifest
-from fieldslab.schemas.stores.slab_objects import is_remote
-from fieldslab.schemas.stores.store import open_store
+from fieldslab.schemas.optiontext import mark_option
+from fieldslab.schemas.stores.directory import DirectoryStore
+from fieldslab.schemas.stores.slab_objects import SlabObjects, is_remote
+from fieldslab.schemas.stores.store import Store, open_store
 from fieldslab.schemas.urls import restore_url
 
 _KEY, _HASHED = b"Ed", b"ED"
@@ -87,10 +88,30 @@ def create_key(path: Path) -> Path:
     return target
 
 
-def sign_slab(files: SlabFiles, key: Path) -> PublicKey:
+def find_signature_place(files: SlabFiles, output: Path | None = None) -> tuple[Store, str]:
+    """Find where the signature of a slab goes, as a store and a key: to `output`, or into the slab.
+
+    Raises OutputDenied for a slab where nothing can be written, as on a web server.
+    """
+    if output is not None:
+        return DirectoryStore(output.parent), output.name
+    if not isinstance(files, SlabObjects):
+        return DirectoryStore(files.path), SIGNATURE
+    if not files.store.can_write:
+        raise OutputDenied(
+            "this slab can only be read, and its signature lies in it",
+            file=files.path,
+            hint=f"Write the signature to a file, with {mark_option('output')}, and upload that as "
+            f"{SIGNATURE}, beside {MANIFEST}.",
+        )
+    return files.store, SIGNATURE
+
+
+def sign_slab(files: SlabFiles, key: Path, place: tuple[Store, str]) -> PublicKey:
     """Sign a slab with a key of minisign without a password; return the public key.
 
-    Raises UsageError where the key is none, MissingLibrary, OutputDenied and OutputError.
+    The signature goes to a place of `find_signature_place`. Raises UsageError where the key is
+    none, MissingLibrary, OutputDenied and OutputError.
     """
     ed25519 = _import_ed25519()
     content = _read_key(key, 158, "a secret key")
@@ -98,7 +119,7 @@ def sign_slab(files: SlabFiles, key: Path) -> PublicKey:
         raise UsageError(
             "the key has a password",
             file=key,
-            hint=f"Sign with minisign itself: minisign -Sm {files.path / MANIFEST} -s {key}.",
+            hint=f"Sign {MANIFEST} with minisign itself: minisign -Sm {MANIFEST} -s {key}.",
         )
     number, secret, checksum = content[54:62], content[62:126], content[126:158]
     computed = hashlib.blake2b(_KEY + number + secret, digest_size=32).digest()
@@ -112,15 +133,8 @@ def sign_slab(files: SlabFiles, key: Path) -> PublicKey:
         f"{_UNTRUSTED}signature of a slab by fieldslab\n"
         f"{_encode(_HASHED + number + signature)}\n{_TRUSTED}{comment}\n{_encode(both)}\n"
     )
-    target = Path(files.path) / SIGNATURE
-    draft = target.with_name(f".{SIGNATURE}")
-    try:
-        draft.write_text(text, encoding="utf-8")
-        os.replace(draft, target)
-    except OSError as error:
-        with suppress(OSError):
-            draft.unlink()
-        raise _make_output_error(error, target) from error
+    store, name = place
+    store.write(name, text.encode())
     return PublicKey(number, secret[_SEED:])
 
 

@@ -24,7 +24,13 @@ from fieldslab.schemas.errors import (
 )
 from fieldslab.schemas.folder import load_manifest, open_slab_files
 from fieldslab.schemas.manifest import MANIFEST, SIGNATURE
-from fieldslab.schemas.signatures import check_signature, create_key, load_public_key, sign_slab
+from fieldslab.schemas.signatures import (
+    check_signature,
+    create_key,
+    find_signature_place,
+    load_public_key,
+    sign_slab,
+)
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "v1" / "enum.slab"
 # Made by minisign 0.11: a key without a password, and its signature of the manifest of GOLDEN.
@@ -84,7 +90,7 @@ def test_a_signature_that_cannot_be_written_leaves_nothing(slab: Path, tmp_path:
     (slab / SIGNATURE).mkdir()
     names = sorted(path.name for path in slab.iterdir())
     with open_slab_files(slab) as files, pytest.raises(OutputError):
-        sign_slab(files, key)
+        sign_slab(files, key, find_signature_place(files))
     assert sorted(path.name for path in slab.iterdir()) == names
 
 
@@ -236,6 +242,30 @@ def test_copies_keep_their_signature(
     with pytest.warns(FieldslabWarning, match="the signature is not copied"):
         assert not copy_slab(slab, tmp_path / "unsigned.slab").signed
     assert not (tmp_path / "unsigned.slab" / SIGNATURE).exists()
+
+
+def test_slabs_at_urls_are_signed(
+    slab: Path, tmp_path: Path, cli: Any, bucket: Bucket, serve: Callable[..., WebServer]
+) -> None:
+    """A slab in a bucket is signed there; one on a web server, to a file."""
+    key, public, signature = tmp_path / "lab.key", tmp_path / "lab.pub", tmp_path / "x.minisig"
+    stored = [f"--storage-option={name}={value}" for name, value in bucket.options.items()]
+    url = f"{bucket.url}/a.slab"
+    assert cli("copy", slab, url, *stored).code == 0
+    other = cli("sign", url, "--new-key", key, "--id", "0" * 64, *stored)
+    assert (other.code, key.exists()) == (3, False), other
+    assert cli("sign", url, "--new-key", key, *stored).code == 0
+    assert cli("verify", url, "--public-key", public, *stored).code == 0
+    server = serve(tmp_path)
+    place = f"{server.url}/x.slab"
+    refused = cli("sign", place, "--new-key", tmp_path / "new.key")
+    assert (refused.code, "--output" in refused.err) == (5, True), refused
+    assert not (tmp_path / "new.key").exists()
+    done = cli("sign", place, "--key", key, "--output", signature)
+    assert f"{signature}: belongs into the slab" in done.out, done
+    assert not (slab / SIGNATURE).exists()
+    shutil.copy(signature, slab / SIGNATURE)
+    assert cli("verify", place, "--public-key", public).code == 0
 
 
 def test_keys_at_urls_and_unions(
