@@ -124,9 +124,9 @@ def _split_item(item: str) -> tuple[str, str | None]:
     match = _ITEM.fullmatch(item.strip())
     if match is not None:
         return match["columns"], match["form"]
-    wrong = _LOOKS_LIKE.fullmatch(item)
-    if wrong is not None:
-        raise _make_unknown_form_error(wrong["columns"], wrong["form"])
+    unknown = _LOOKS_LIKE.fullmatch(item)
+    if unknown is not None:
+        raise _make_unknown_form_error(unknown["columns"], unknown["form"])
     return item, None
 
 

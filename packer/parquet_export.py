@@ -69,10 +69,10 @@ def export_parquet(
         shards = encode_shards(_describe_shards(slab))
         schema = schema.with_metadata({**(schema.metadata or {}), SHARDS_KEY: shards})
     total = slab.manifest.rows if rows is None else len(rows)
-    beside = path.with_name(f".{path.name}.{os.getpid()}.new")
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.new")
     with name_write_errors(path):
         try:
-            with open(beside, "wb") as file:
+            with open(temporary, "wb") as file:
                 # Their pages hold all categories, also those that no row has. Other columns have
                 # no dictionary: without a limit, one of distinct values would be as large as they.
                 names = [field.name for field in fields if field.kind == "categorical"]
@@ -85,7 +85,7 @@ def export_parquet(
                             progress(table.num_rows, table.nbytes)
                 file.flush()
                 os.fsync(file.fileno())
-            beside.replace(path)
+            temporary.replace(path)
         except pa.ArrowException as error:
             raise UsageError(
                 f"Parquet cannot hold these fields: {error}",
@@ -93,7 +93,7 @@ def export_parquet(
                 hint=f"Name the other fields: {mark_option('fields')}.",
             ) from error
         finally:
-            beside.unlink(missing_ok=True)
+            temporary.unlink(missing_ok=True)
     return total
 
 

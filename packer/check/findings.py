@@ -46,10 +46,10 @@ class Problem:
         if self.rows is not None:
             first, last = self.rows
             subject.append(f"row {first}" if first == last else f"rows {first}..{last}")
-        where = [self.file] if self.file is not None else []
+        place_parts = [self.file] if self.file is not None else []
         if self.offset is not None:
-            where.append(f"offset {self.offset}")
-        parts = [" ".join(part) for part in (subject, where) if part]
+            place_parts.append(f"offset {self.offset}")
+        parts = [" ".join(part) for part in (subject, place_parts) if part]
         text = ": ".join([*parts, self.problem])
         pairs = [("expected", self.expected), ("found", self.found)]
         details = [f"{key} {value}" for key, value in pairs if value is not None]
@@ -127,13 +127,12 @@ class Report:
         return f"Report({escape_controls(str(self))})"
 
     def __str__(self) -> str:
-        done = f"{format_size(self.bytes)} checked in {format_duration(self.seconds)}"
+        totals = f"{format_size(self.bytes)} checked in {format_duration(self.seconds)}"
         if self.bytes and self.seconds:
-            done += f", {format_rate(self.bytes, self.seconds)}"
+            totals += f", {format_rate(self.bytes, self.seconds)}"
         scope = "" if self.scope == "all" else f" ({self.scope})"
-        text = (
-            f"{format_count(self.rows, 'row')}, {format_count(self.fields, 'field')}, {done}{scope}"
-        )
+        counts = f"{format_count(self.rows, 'row')}, {format_count(self.fields, 'field')}"
+        text = f"{counts}, {totals}{scope}"
         if self.ok:
             return f"OK: {self.path}: {text}"
         more = f", the first {len(self.problems)} shown" if self.count > len(self.problems) else ""

@@ -108,8 +108,8 @@ class StoredSlab:
         array = folder.get_required_array(field, role)
         if array.file.spec.by is not None:
             first = folder.get_required_array(field, array.file.spec.by)[first]
-        within = byte if field.compression is None else 0
-        return array.path, HEADER + first * array.file.item_bytes + within
+        offset_in_item = byte if field.compression is None else 0
+        return array.path, HEADER + first * array.file.item_bytes + offset_in_item
 
     def read_categories(self, field: Field) -> list[str]:
         """Read the categories of a categorical field, by code.
@@ -203,9 +203,9 @@ def _read_variable_items(
     """Read items of which each row has its own number, and those numbers: int64[rows]."""
     offsets = values.folder.get_required_array(values.file.field, by)
     ends = offsets.read(start, stop + 1)
-    wrong = (ends[1:] < ends[:-1]) | (ends[1:] > len(values))
-    if wrong.any():
-        index = int(np.argmax(wrong))
+    bad_offsets = (ends[1:] < ends[:-1]) | (ends[1:] > len(values))
+    if bad_offsets.any():
+        index = int(np.argmax(bad_offsets))
         first, last = int(ends[index]), int(ends[index + 1])
         raise offsets.make_damaged_offsets_error(start + index, first, last, len(values))
     return values.read(int(ends[0]), int(ends[-1])), np.diff(ends).astype(np.int64)

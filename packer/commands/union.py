@@ -112,8 +112,8 @@ def show_union(
         listed = union_changes.read_union_file(place, storage_options)
     if as_json:
         fields = [field_to_json(field) for field in manifest.fields]
-        more = {"rows": manifest.rows, "digests": digests, "fields": fields}
-        print_json({"path": place} | _to_json(listed) | more)
+        summary = {"rows": manifest.rows, "digests": digests, "fields": fields}
+        print_json({"path": place} | _to_json(listed) | summary)
         return
     lines = [(field.name, field.kind, format_type(field)) for field in manifest.fields]
     count = format_count(len(listed.members), "slab")

@@ -95,11 +95,11 @@ def _read_nested(plan: FieldPlan, array: pa.Array) -> ConvertedRows:
         stored = lengths
     ends = np.concatenate([[0], np.cumsum(np.maximum(stored, 0))])
     elements = np.diff(ends[np.concatenate([[0], np.cumsum(counts)])])
-    beside: dict[Role, np.ndarray] = {
+    other_arrays: dict[Role, np.ndarray] = {
         "lists.values": stored.astype("<i4"),
         "lists.offsets": counts,
     }
-    return ConvertedRows(values, elements, other_arrays=beside)
+    return ConvertedRows(values, elements, other_arrays=other_arrays)
 
 
 def fill_nulls(array: pa.Array, value: str) -> pa.Array:

@@ -101,13 +101,15 @@ def cut_padding(
         lengths = _read_stated_lengths(padding, stated)
         if (real_lengths > lengths).any():
             row = int(np.argmax(real_lengths > lengths))
-            rest = values[row, lengths[row] :].reshape(-1)
-            wrong = _view_as_bits(rest, padding.fill) != _repeat_bits(padding.fill, len(rest))
-            first = wrong.reshape(len(rest), -1).any(axis=1).argmax()
+            padded = values[row, lengths[row] :].reshape(-1)
+            differing = _view_as_bits(padded, padding.fill) != _repeat_bits(
+                padding.fill, len(padded)
+            )
+            first = differing.reshape(len(padded), -1).any(axis=1).argmax()
             raise Misfit(
                 f"after its length of {lengths[row]} there is something other than padding",
                 expected=padding.fill,
-                found=rest[first],
+                found=padded[first],
                 hint="Name another column with len=, or what it is padded with: pad=VALUE.",
             )
     inside = np.arange(padding.length) < lengths[:, None]
@@ -146,12 +148,12 @@ def _read_stated_lengths(padding: Padding, stated: pa.Array) -> np.ndarray:
     if array.null_count:
         raise Misfit("its length is null", hint="Choose another column with len=.")
     lengths = view_numbers(array, np.dtype(array.type.to_pandas_dtype()))
-    wrong = (lengths < 0) | (lengths > padding.length)
-    if wrong.any():
+    out_of_range = (lengths < 0) | (lengths > padding.length)
+    if out_of_range.any():
         raise Misfit(
             "its length is out of range",
             expected=f"0..{padding.length}",
-            found=int(lengths[wrong.argmax()]),
+            found=int(lengths[out_of_range.argmax()]),
             hint="Choose another column with len=.",
         )
     return lengths.astype(np.int64)
@@ -162,9 +164,9 @@ def _check_nan(padding: Padding, values: np.ndarray, lengths: np.ndarray) -> Non
     if values.dtype.kind not in "fc" or not np.isnan(padding.fill) or not values.size:
         return
     last = values[np.arange(len(values)), np.maximum(lengths - 1, 0)].reshape(len(values), -1)
-    other = np.isnan(last).all(axis=1) & (lengths > 0)
-    if other.any():
-        bits = last[other.argmax(), :1].tobytes()[::-1].hex()
+    has_other_nan = np.isnan(last).all(axis=1) & (lengths > 0)
+    if has_other_nan.any():
+        bits = last[has_other_nan.argmax(), :1].tobytes()[::-1].hex()
         raise Misfit(
             "it is padded with a NaN that has other bits",
             expected=np.array([padding.fill]).tobytes()[::-1].hex(),

@@ -38,9 +38,9 @@ def infer_tensor(leaf: Leaf, sample: Sample) -> InferredField:
     }
     raw = is_bytes(kind) or is_text(kind) or pa.types.is_fixed_size_binary(kind)
     if leaf.options.image or (raw and leaf.options.cast is not None):
-        other = "image" if leaf.options.image else "cast"
+        option = "image" if leaf.options.image else "cast"
         raise UsageError(
-            f"{mark_option('tensor')} and {mark_option(other)} contradict each other",
+            f"{mark_option('tensor')} and {mark_option(option)} contradict each other",
             field=leaf.name,
         )
     if raw:

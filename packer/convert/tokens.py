@@ -75,11 +75,11 @@ def add_tokenizer_paths(options: Options, files: Sequence[str | Path] = ()) -> O
 
 def drop_tokenizer_paths(options: Options) -> Options:
     """Remove the paths of tokenizers from the options: name and SHA-256 identify them."""
-    named = {
+    by_column = {
         column: msgspec.structs.replace(tokenize, file=Path(tokenize.file).name)
         for column, tokenize in options.tokenize.items()
     }
-    return msgspec.structs.replace(options, tokenize=named)
+    return msgspec.structs.replace(options, tokenize=by_column)
 
 
 def add_tokenizer_digests(options: Options) -> Options:

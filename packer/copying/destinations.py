@@ -185,13 +185,13 @@ class DirectoryDestination(Destination):
             return self._attempts[name]
 
     def _check_space(self) -> None:
-        done = sum(record.bytes for record in self._staging.finished.values())
+        written_bytes = sum(record.bytes for record in self._staging.finished.values())
         free = get_free_bytes(self._out)
-        if self._size - done > free:
+        if self._size - written_bytes > free:
             raise NoSpace(
                 "not enough space left on the device: nothing was copied",
                 file=self._out,
-                expected=format_size(self._size - done),
+                expected=format_size(self._size - written_bytes),
                 found=f"{format_size(free)} free",
                 hint="Free some space, or choose another destination.",
             )

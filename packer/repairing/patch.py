@@ -61,8 +61,8 @@ class Patch:
         view = memoryview(np.ascontiguousarray(data).reshape(-1).view(np.uint8).data)
         with name_write_errors(self.path):
             while view:
-                done = os.pwrite(self._fd, view, HEADER + offset)
-                view, offset = view[done:], offset + done
+                count = os.pwrite(self._fd, view, HEADER + offset)
+                view, offset = view[count:], offset + count
 
     def read_item(self, index: int) -> int:
         """Read an item of offsets, as it is in the new file now."""

@@ -68,15 +68,15 @@ class RepairReport:
         self.problems.append(problem)
 
     def __str__(self) -> str:
-        done = f"{format_size(self.bytes)} checked in {format_duration(self.seconds)}"
-        fixed = f"{self._format_repaired()}, {done}"
+        checked = f"{format_size(self.bytes)} checked in {format_duration(self.seconds)}"
+        fixed = f"{self._format_repaired()}, {checked}"
         if self.deleted:
             fixed = f"{format_count(len(self.deleted), 'file')} deleted, {fixed}"
         if self.ok:
             return f"OK: {self.path}: {fixed}"
         problems = format_count(len(self.problems), "problem")
         left = "found" if self.dry_run else "left"
-        return f"FAILED: {problems} {left} in {self.path}; {done if self.dry_run else fixed}"
+        return f"FAILED: {problems} {left} in {self.path}; {checked if self.dry_run else fixed}"
 
     def _format_repaired(self) -> str:
         """Format what was repaired: blocks, then files whose blocks were right."""

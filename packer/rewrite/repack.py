@@ -142,8 +142,8 @@ def repack_plan(
         if manifest is None:
             reading = plan
             if directory is not None:
-                done = sum(record.bytes for record in staging.finished.values())
-                _check_space(plan, directory, done)
+                written_bytes = sum(record.bytes for record in staging.finished.values())
+                _check_space(plan, directory, written_bytes)
             if plan.needs_scattering and directory is not None:
                 scattered = _scatter(plan, directory, jobs, progress, engine)
                 if plan.consumes_source:
@@ -332,13 +332,13 @@ def _describe_origin(plan: RepackPlan) -> Provenance:
     return replace(provenance, sources=limit_sources(sources), options=options, reasons=reasons)
 
 
-def _check_space(plan: RepackPlan, out: Path, done: int) -> None:
+def _check_space(plan: RepackPlan, out: Path, written_bytes: int) -> None:
     """Raise NoSpace where there is not as much free space as rows take, twice in a shuffle.
 
     `done` bytes were written by an earlier run.
     """
     copies = 1 if plan.consumes_source else plan.steps - get_scattered_path(out).is_dir()
-    needed = plan.rows * plan.row_bytes * copies - done
+    needed = plan.rows * plan.row_bytes * copies - written_bytes
     free = get_free_bytes(out)
     if needed > free:
         raise NoSpace(

@@ -129,9 +129,9 @@ def read_row_numbers(selection: Any, option: str, source: Manifest) -> np.ndarra
             found=f"{rows.dtype}{list(rows.shape)}",
             hint="`np.flatnonzero(mask)` lists the rows of a mask." if is_mask else None,
         )
-    wrong = (rows < 0) | (rows >= total)
-    if wrong.any():
-        position = int(np.argmax(wrong))
+    out_of_range = (rows < 0) | (rows >= total)
+    if out_of_range.any():
+        position = int(np.argmax(out_of_range))
         raise RowOutOfRange(
             f"{mark_option(option)}: no such row",
             file=path,

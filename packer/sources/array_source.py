@@ -133,9 +133,9 @@ class ArraySource(Source):
         Raises SourceInconsistent where parts differ in them, or arrays in their length.
         """
         names = [self.schema.names[column] for column in columns]
-        whole = len(names) == len(self._columns)
+        has_all = len(names) == len(self._columns)
         for part in self._parts:
-            lines = _find_differences(self._columns, part.columns, names, whole)
+            lines = _find_differences(self._columns, part.columns, names, has_all)
             if lines:
                 raise SourceInconsistent(
                     f"arrays differ from those of {self._parts[0].path}: {'; '.join(lines)}",
@@ -244,12 +244,12 @@ def _check_lengths(part: ArrayPart, names: Sequence[str]) -> None:
     if len(counts) < 2:
         return
     usual = max(counts, key=lambda length: (counts[length], length))
-    same = [name for name, length in lengths.items() if length == usual]
+    usual_names = [name for name, length in lengths.items() if length == usual]
     others = [f"{name}: {length:,}" for name, length in lengths.items() if length != usual]
     raise SourceInconsistent(
         "the arrays have different numbers of rows",
         file=part.path,
-        expected=f"{usual:,} rows, as {', '.join(same[:5])}",
+        expected=f"{usual:,} rows, as {', '.join(usual_names[:5])}",
         found=", ".join(others[:20]),
         hint=f"Leave the others out with {mark_option('exclude')}, or choose some with "
         f"{mark_option('fields')}.",
@@ -260,7 +260,7 @@ def _find_differences(
     first: Mapping[str, ArrayColumn],
     other: Mapping[str, ArrayColumn],
     names: Sequence[str],
-    whole: bool,
+    has_all: bool,
 ) -> list[str]:
     lines = []
     for name in names:
@@ -268,4 +268,4 @@ def _find_differences(
             lines.append(f"{name}: {first[name].describe()} there, missing here")
         elif not first[name].is_like(other[name]):
             lines.append(f"{name}: {first[name].describe()} there, {other[name].describe()} here")
-    return lines + [f"{name}: only here" for name in other if whole and name not in first]
+    return lines + [f"{name}: only here" for name in other if has_all and name not in first]

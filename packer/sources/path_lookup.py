@@ -89,14 +89,14 @@ def find_matches(pattern: str) -> Iterator[str]:
         return
     head, tail = "/".join(parts[: parts.index("**")]), parts[parts.index("**") + 1 :]
     bases = glob.glob(head) if head else ["/" if pattern.startswith("/") else ""]
-    seen: set[str] = set()
+    listed: set[str] = set()
     for base in bases:
         for folder in (
             _walk_folders(base, FolderPath(base or ".")) if os.path.isdir(base or ".") else ()
         ):
             for path in find_matches(os.path.join(glob.escape(folder), *(tail or ["*"]))):
-                if path not in seen:
-                    seen.add(path)
+                if path not in listed:
+                    listed.add(path)
                     yield path
 
 

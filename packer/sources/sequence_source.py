@@ -102,11 +102,11 @@ class SequenceSource(Source):
                 if rows_left is None
                 else min(len(joined) // length, rows_left)
             )
-            whole = rows * length
-            text_count = int(np.searchsorted(starts, whole))
-            if whole:
-                yield self._make_batch(joined[:whole], starts[:text_count]).select(columns)
-                joined, starts = joined[whole:], starts[text_count:] - whole
+            size = rows * length
+            text_count = int(np.searchsorted(starts, size))
+            if size:
+                yield self._make_batch(joined[:size], starts[:text_count]).select(columns)
+                joined, starts = joined[size:], starts[text_count:] - size
             if rows_left is not None:
                 rows_left -= rows
                 if not rows_left:
@@ -174,10 +174,10 @@ class SequenceSource(Source):
     def _make_plans(self, tokens: dict[str, Any]) -> tuple[FieldPlan, ...]:
         """Plan the field of tokens and, if requested, the field of where texts begin."""
         text, length = self._text, self.asked.length
-        kept = {**tokens, "sequences": length}
+        attribute = {**tokens, "sequences": length}
         if self._separator is not None:
-            kept["separator"] = self._separator
-        attributes = text.field.attributes | {ATTRIBUTE: kept}
+            attribute["separator"] = self._separator
+        attributes = text.field.attributes | {ATTRIBUTE: attribute}
         field = msgspec.structs.replace(
             text.field, kind="fixed", shape=(length,), attributes=attributes
         )

@@ -34,10 +34,10 @@ class SlabSource(Source):
 
         Raises UsageError for several paths, and for rows of a slab that are not consecutive.
         """
-        many = data if isinstance(data, list) else data.storage.slabs.names
-        if len(many) != 1:
+        slabs = data if isinstance(data, list) else data.storage.slabs.names
+        if len(slabs) != 1:
             raise UsageError(
-                "one slab is packed at a time", found=", ".join(map(str, many)), hint=_REPACK
+                "one slab is packed at a time", found=", ".join(map(str, slabs)), hint=_REPACK
             )
         self._path = str(data[0] if isinstance(data, list) else data.path)
         self._slab: StoredSlab | None = None

@@ -107,8 +107,10 @@ class TableFiles(Sequence[TableFileType], Generic[TableFileType]):
         if index not in self._opened:
             file = self._open_file(self.files[index])
             values = self._partitions[index].get(file.path, {})
-            own = {key: value for key, value in values.items() if key not in file.schema.names}
-            self._opened[index] = replace(file, partition=own)
+            partition = {
+                key: value for key, value in values.items() if key not in file.schema.names
+            }
+            self._opened[index] = replace(file, partition=partition)
         return self._opened[index]
 
     def open_all(self) -> None:

@@ -157,8 +157,8 @@ class TableSource(Source):
         for file in () if self._summarized else islice(self._files, 1, None):
             lines = self.find_differences(file, columns)
             if len(columns) == len(self.schema):
-                known = set(self.schema.names)
-                lines += [f"{name}: only here" for name in file.names if name not in known]
+                names = set(self.schema.names)
+                lines += [f"{name}: only here" for name in file.names if name not in names]
             if lines:
                 advice = f" {mark_option('unify', 'widen')} joins them." if self._fits(file) else ""
                 raise SourceInconsistent(

@@ -124,8 +124,8 @@ class Tar:
             if sample and member.key != sample[0].key:
                 keys.add(hash(sample[0].key))
                 yield sample
-                for done in sample:
-                    self._held.pop(done.data, None)
+                for finished in sample:
+                    self._held.pop(finished.data, None)
                 sample = []
             if not sample and hash(member.key) in keys:
                 raise SourceUnreadable(
@@ -191,11 +191,11 @@ class _FileReader:
         """Read bytes, fewer at the end of the file."""
         start = offset - self._start
         if not 0 <= start <= len(self._data) - size:
-            wanted = max(size, self._window)
-            pieces = [self._read_at(wanted, offset)]
+            window = max(size, self._window)
+            pieces = [self._read_at(window, offset)]
             while pieces[-1] and sum(map(len, pieces)) < size:
-                done = sum(map(len, pieces))
-                pieces.append(self._read_at(wanted - done, offset + done))
+                read_bytes = sum(map(len, pieces))
+                pieces.append(self._read_at(window - read_bytes, offset + read_bytes))
             data = pieces[0] if len(pieces) == 1 else b"".join(pieces)
             self._start, self._data, start = offset, memoryview(data), 0
         return self._data[start : start + size]

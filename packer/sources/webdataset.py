@@ -164,7 +164,7 @@ class WebDatasetSource(TableSource):
     ) -> Iterator[pa.RecordBatch]:
         """Read a tar from front to back; members of other columns are passed over."""
         names = [list(table.columns)[position] for position in positions]
-        whole = len(names) == len(self.types)
+        has_all = len(names) == len(self.types)
         with (
             table.refuse_changed(),
             table.file.fetch([(0, table.file.size)]) as fetched,
@@ -184,7 +184,7 @@ class WebDatasetSource(TableSource):
                         members[member.extension][-1] = member
                         values[member.extension][-1] = tar.read(member)
                         size += member.size
-                    elif whole:
+                    elif has_all:
                         raise self._make_new_error(tar, member)
                 keys.append(sample[0].key)
                 size += 64
@@ -357,9 +357,9 @@ def _join_scans(files: list[TarFile]) -> dict[str, Any]:
     for file in files:
         for name, (count, kind) in file.extensions.items():
             counts[name] = counts.get(name, 0) + count
-            known = types.setdefault(name, kind)
-            if known != kind:
-                types[name] = pa.null() if pa.null() in (known, kind) else BYTES
+            known_type = types.setdefault(name, kind)
+            if known_type != kind:
+                types[name] = pa.null() if pa.null() in (known_type, kind) else BYTES
         for name, described in file.json.items():
             json[name] = merge_types(json.get(name), described)
         for why, (count, first) in file.passed.items():

@@ -10,22 +10,22 @@ _UNSIGNED = (pa.uint8(), pa.uint16(), pa.uint32(), pa.uint64())
 _FLOATS = (pa.float16(), pa.float32(), pa.float64())
 
 
-def widen_type(one: pa.DataType, other: pa.DataType) -> pa.DataType | None:
+def widen_type(first: pa.DataType, second: pa.DataType) -> pa.DataType | None:
     """Return the smallest type that holds all values of both exactly; None where there is none.
 
     Integers become wider integers, and floats wider floats; nothing else is changed.
     """
-    if one == other or pa.types.is_null(other):
-        return one
-    if pa.types.is_null(one):
-        return other
+    if first == second or pa.types.is_null(second):
+        return first
+    if pa.types.is_null(first):
+        return second
     for kinds in (_SIGNED, _UNSIGNED, _FLOATS):
-        if one in kinds and other in kinds:
-            return max(one, other, key=kinds.index)
-    if one in _UNSIGNED and other in _SIGNED:
-        one, other = other, one
-    if one in _SIGNED and other in _UNSIGNED:
-        place = max(_SIGNED.index(one), _UNSIGNED.index(other) + 1)
+        if first in kinds and second in kinds:
+            return max(first, second, key=kinds.index)
+    if first in _UNSIGNED and second in _SIGNED:
+        first, second = second, first
+    if first in _SIGNED and second in _UNSIGNED:
+        place = max(_SIGNED.index(first), _UNSIGNED.index(second) + 1)
         return _SIGNED[place] if place < len(_SIGNED) else None
     return None
 

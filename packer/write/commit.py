@@ -231,8 +231,8 @@ class Staging(SlabBuilder):
             remove_or_set_aside(self.slab, self.out)
         if self._resumable:
             for record in self._journal.read():
-                same = record.versions == self._versions  # others may write other bytes
-                if same and is_whole(self.slab / layout.name_shard(record.index), record):
+                same_versions = record.versions == self._versions  # others may write other bytes
+                if same_versions and is_whole(self.slab / layout.name_shard(record.index), record):
                     self.finished[record.index] = record
         self._journal.rewrite(
             self.finished.values()

@@ -146,11 +146,11 @@ def make_checked_manifest(provenance: Provenance, **content: Any) -> Manifest:
         return decode_manifest(encode_manifest(manifest))
     except (DamagedManifest, ValueError) as error:
         problem = error.problem if isinstance(error, DamagedManifest) else str(error)
-        where = error.context if isinstance(error, DamagedManifest) else {}
+        context = error.context if isinstance(error, DamagedManifest) else {}
         raise SourceUnsupported(
             f"cannot be described in a manifest: {problem}",
-            expected=where.get("expected"),
-            found=where.get("found"),
+            expected=context.get("expected"),
+            found=context.get("found"),
             hint=f"Leave columns out with {mark_option('exclude')}, or pack them into a slab of "
             "their own.",
         ) from error
@@ -158,10 +158,10 @@ def make_checked_manifest(provenance: Provenance, **content: Any) -> Manifest:
 
 def limit_sources(sources: list[dict[str, Any]]) -> tuple[dict[str, Any], ...]:
     """Keep the first sources; a hundred thousand of them would fill the manifest."""
-    more = len(sources) - MAX_SOURCES
-    if more <= 0:
+    excess = len(sources) - MAX_SOURCES
+    if excess <= 0:
         return tuple(sources)
-    return (*sources[:MAX_SOURCES], {"more": more})
+    return (*sources[:MAX_SOURCES], {"more": excess})
 
 
 def _add_categories(field: Field, index: CategoryIndex, room: int) -> Field:

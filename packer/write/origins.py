@@ -23,9 +23,9 @@ def list_sources(plan: Plan, left_out: Sequence[LeftOutRow]) -> list[dict[str, A
     for source in sources:
         rows = ranges.get(source.get("path", ""))
         listed.append(source | {"rows": rows.popleft()} if rows else source)
-    known = {source.get("path"): source for source in sources}
+    by_path = {source.get("path"): source for source in sources}
     for path, rows in ranges.items():
-        listed += [known[path] | {"rows": more} for more in rows if path in known]
+        listed += [by_path[path] | {"rows": row_ranges} for row_ranges in rows if path in by_path]
     return listed
 
 

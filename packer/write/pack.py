@@ -125,8 +125,8 @@ def pack_plan(
         directory = output.directory
         with name_write_errors(directory):
             folders = [path for path in list_shuffle_folders(directory) if path.is_dir()]
-            done = sum(map(count_bytes, folders))
-        if (warning := check_space(plan, directory, done, copies=2)) is not None:
+            written_bytes = sum(map(count_bytes, folders))
+        if (warning := check_space(plan, directory, written_bytes, copies=2)) is not None:
             tell(warning)
         return pack_shuffled(plan, directory, pack_unshuffled, force, jobs, progress, engine)
     started = time.monotonic()
@@ -144,8 +144,8 @@ def pack_plan(
             plan = cut_by_engine(plan, cutter, jobs)
         reused, dropped = len(staging.finished), staging.dropped
         if output.directory is not None:
-            done = sum(record.bytes for record in staging.finished.values())
-            if (warning := check_space(plan, output.directory, done)) is not None:
+            written_bytes = sum(record.bytes for record in staging.finished.values())
+            if (warning := check_space(plan, output.directory, written_bytes)) is not None:
                 tell(warning)
         tasks = [task for task in plan.tasks if task.number not in staging.finished]
         runner = find_engine(engine, jobs, len(tasks))

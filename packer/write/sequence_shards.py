@@ -142,15 +142,15 @@ class _ShardCutter:
 
     def _add_rows(self, sizes: np.ndarray) -> None:
         filled = np.cumsum(sizes)
-        done = 0
-        while done < len(sizes):
-            before = int(filled[done - 1]) if done else 0
-            count = int(np.searchsorted(filled, before + self._room)) + 1
+        row_count = 0
+        while row_count < len(sizes):
+            shard_start = int(filled[row_count - 1]) if row_count else 0
+            count = int(np.searchsorted(filled, shard_start + self._room)) + 1
             if count > len(sizes):
-                self._room -= int(filled[-1]) - before
+                self._room -= int(filled[-1]) - shard_start
                 break
-            done = count
-            self._ends.append(self._rows + done)
+            row_count = count
+            self._ends.append(self._rows + row_count)
             number = len(self._ends) - 1
             self._room = max(self._size, number * self._size // 64)
         self._rows += len(sizes)

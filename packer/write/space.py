@@ -35,12 +35,12 @@ def estimate_shard_bytes(plan: Plan) -> ShardBytes:
     return ShardBytes(certain, max(int(sum(count or 0 for count in estimates) * share), certain))
 
 
-def check_space(plan: Plan, out: Path, done: int, copies: int = 1) -> str | None:
+def check_space(plan: Plan, out: Path, written_bytes: int, copies: int = 1) -> str | None:
     """Compare what is still to be written with the free space where the output will be.
 
     Parameters
     ----------
-    done
+    written_bytes
         Bytes that an earlier run has written already.
     copies
         How often rows are there at most: twice in a shuffle.
@@ -58,7 +58,7 @@ def check_space(plan: Plan, out: Path, done: int, copies: int = 1) -> str | None
     if plan.rows is None:
         return None
     free = get_free_bytes(out)
-    certain = copies * _count_fixed_bytes(plan) - done
+    certain = copies * _count_fixed_bytes(plan) - written_bytes
     if certain > free:
         raise NoSpace(
             "not enough space left on the device: nothing was written",
@@ -71,7 +71,7 @@ def check_space(plan: Plan, out: Path, done: int, copies: int = 1) -> str | None
     estimates = [field_plan.bytes for field_plan in plan.fields]
     if None in estimates:
         return None
-    about = max(copies * sum(count or 0 for count in estimates) - done, certain)
+    about = max(copies * sum(count or 0 for count in estimates) - written_bytes, certain)
     if about <= free * _MARGIN:
         return None
     return (

@@ -54,8 +54,8 @@ def _find_left_out_warnings(records: list[ShardRecord], rows: int) -> Iterator[s
         )
     yield from map(str, left_out[:MOST_LEFT_OUT_LISTED])
     if len(left_out) > MOST_LEFT_OUT_LISTED:
-        more = len(left_out) - MOST_LEFT_OUT_LISTED
-        yield f"... and {more:,} more: the result names all of them in `left_out`"
+        unlisted = len(left_out) - MOST_LEFT_OUT_LISTED
+        yield f"... and {unlisted:,} more: the result names all of them in `left_out`"
 
 
 def _find_compression_warnings(
@@ -64,13 +64,14 @@ def _find_compression_warnings(
     stored = [field for field in fields if field.stored.variable]
     for index, field in enumerate(stored):
         if field.compression is not None:
-            beside = 2 if field.variable else 1  # offsets, and lengths of variable rows
-            after = sum(record.elements[index] for record in records) + 8 * beside * rows
-            before = field.compression.decoded + 8 * (beside - 1) * rows
-            if rows and after >= before:
+            size_arrays = 2 if field.variable else 1  # offsets, and lengths of variable rows
+            elements = sum(record.elements[index] for record in records)
+            stored_bytes = elements + 8 * size_arrays * rows
+            decoded_bytes = field.compression.decoded + 8 * (size_arrays - 1) * rows
+            if rows and stored_bytes >= decoded_bytes:
                 yield (
-                    f"{field.name}: {before} bytes became {after}: compression does not pay for "
-                    "rows as short as these"
+                    f"{field.name}: {decoded_bytes} bytes became {stored_bytes}: compression does "
+                    "not pay for rows as short as these"
                 )
 
 

@@ -200,9 +200,9 @@ def _choose_entries(
 def _check_indices(indices: np.ndarray, count: int, offsets: np.ndarray | None = None) -> None:
     """Raise BadEncoding for an index outside of the matrix."""
     if len(indices) and (indices.min() < 0 or indices.max() >= count):
-        wrong = int(np.argmax((indices < 0) | (indices >= count)))
-        row = None if offsets is None else int(np.searchsorted(offsets, wrong, side="right")) - 1
-        raise BadEncoding("an index lies outside of the matrix", row, int(indices[wrong]))
+        entry = int(np.argmax((indices < 0) | (indices >= count)))
+        row = None if offsets is None else int(np.searchsorted(offsets, entry, side="right")) - 1
+        raise BadEncoding("an index lies outside of the matrix", row, int(indices[entry]))
 
 
 def make_sparse_array(column: HDF5Column, window: SparseWindow, start: int, stop: int) -> pa.Array:

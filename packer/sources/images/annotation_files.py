@@ -99,9 +99,9 @@ def find_annotations(
     else:
         paths = _list_xml(chosen) if os.path.isdir(chosen) else [chosen]
         data = [_read(path) for path in paths]
-        known = set(files.annotations)
+        known_paths = set(files.annotations)
         relative = [os.path.relpath(path, files.base) for path in paths]
-        names = [name if name in known else None for name in relative]  # type: ignore[misc]
+        names = [name if name in known_paths else None for name in relative]  # type: ignore[misc]
     members = [MemoryFile(path, content) for path, content in zip(paths, data, strict=True)]
     return AnnotationFiles(_find_kind(paths[0]), members, list(names))
 
@@ -215,9 +215,9 @@ class NameIndex:
         Raises ValueError where several end so.
         """
         name = os.path.normpath(name)
-        for whole in (os.path.normpath(os.path.join(folder, name)), name):
-            if whole in self._exact:
-                return self._exact[whole]
+        for full_path in (os.path.normpath(os.path.join(folder, name)), name):
+            if full_path in self._exact:
+                return self._exact[full_path]
         numbers = [
             number
             for number in self._by_base.get(os.path.basename(name), ())

@@ -112,7 +112,9 @@ def find_archives(paths: Sequence[str]) -> list[str] | None:
         check_readable(path)
         magic = not os.path.lexists(path) and glob.has_magic(path)
         files += sorted(find_matches(path)) if magic else [path]
-    named = [path for path in files if path.lower().endswith(ARCHIVES) and not os.path.isdir(path)]
+    archives = [
+        path for path in files if path.lower().endswith(ARCHIVES) and not os.path.isdir(path)
+    ]
     for path in files:
         if path.lower().endswith(_COMPRESSED):
             raise SourceUnsupported(
@@ -120,12 +122,12 @@ def find_archives(paths: Sequence[str]) -> list[str] | None:
                 file=path,
                 hint="Decompress it first, for example with `gunzip -k`.",
             )
-    if named and len(named) < len(files):
+    if archives and len(archives) < len(files):
         raise UsageError(
             "archives of images, or files and folders: not both",
-            found=", ".join([named[0], next(path for path in files if path not in named)]),
+            found=", ".join([archives[0], next(path for path in files if path not in archives)]),
         )
-    return named or None
+    return archives or None
 
 
 def looks_like_image_tar(path: str) -> bool:

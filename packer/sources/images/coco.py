@@ -106,13 +106,13 @@ def read_coco_rows(
     if (counts > 1).any():
         twice = files.get_path(int(numbers[counts > 1][0]))
         raise _make_error(annotations.files[0], "an image is listed twice", twice)
-    rest = np.setdiff1d(np.arange(len(files.paths)), numbers).tolist()
+    unlisted = np.setdiff1d(np.arange(len(files.paths)), numbers).tolist()
     what = annotations.described
     warnings = refuse_missing(missing, unmatched, what, files.base)
-    warnings += refuse_unlisted(len(rest), unmatched, what, lambda: files.get_path(rest[0]))
+    warnings += refuse_unlisted(len(unlisted), unmatched, what, lambda: files.get_path(unlisted[0]))
     warnings += _list_left_out(annotations.files)
     if unmatched == "keep":
-        listed += [_Listed(n, None, [], (None, None), files.get_path(n)) for n in rest]
+        listed += [_Listed(n, None, [], (None, None), files.get_path(n)) for n in unlisted]
     listed.sort(key=lambda row: row.number)
     rows = np.array([row.number for row in listed], np.int64)
     places = [row.place for row in listed]
@@ -269,9 +269,13 @@ def _join_categories(files: list[MemoryFile], parsed: list[CocoFile]) -> dict[in
     """Return the categories of all files, by id. Raises SourceInconsistent where they differ."""
     joined = sorted(parsed[0].categories, key=lambda category: category.id)
     for file, content in zip(files, parsed, strict=True):
-        other = sorted(content.categories, key=lambda category: category.id)
-        if [(item.id, item.name) for item in other] != [(item.id, item.name) for item in joined]:
-            raise _make_error(file, f"categories differ from those of {files[0].path}", len(other))
+        file_categories = sorted(content.categories, key=lambda category: category.id)
+        if [(item.id, item.name) for item in file_categories] != [
+            (item.id, item.name) for item in joined
+        ]:
+            raise _make_error(
+                file, f"categories differ from those of {files[0].path}", len(file_categories)
+            )
     categories = {category.id: category for category in joined}
     if len(categories) < len(joined):
         raise _make_error(files[0], "two categories have one id", len(joined))

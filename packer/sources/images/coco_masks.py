@@ -97,12 +97,14 @@ def _read_runs(mask: Rle, size: tuple[float | None, float | None], place: str) -
     runs = decompress_runs(mask.counts) if isinstance(mask.counts, str) else mask.counts
     fits = len(mask.size) == 2 and all(run >= 0 for run in runs)
     height, width = mask.size if fits else (0, 0)
-    known = all(own in (None, listed) for own, listed in zip(size, mask.size, strict=False))
-    if not fits or not known or sum(runs) != height * width or height * width >= _MOST_RUNS:
+    same_size = all(own in (None, listed) for own, listed in zip(size, mask.size, strict=False))
+    if not fits or not same_size or sum(runs) != height * width or height * width >= _MOST_RUNS:
         raise SourceInconsistent(
             "the run lengths of a mask are not those of its image",
             file=place,
-            expected=f"height and width {size[0]}, {size[1]}" if not known else "runs of `size`",
+            expected=f"height and width {size[0]}, {size[1]}"
+            if not same_size
+            else "runs of `size`",
             found=f"size {mask.size}, {sum(runs):,} pixels in runs",
         )
     return np.array(runs, np.uint32)

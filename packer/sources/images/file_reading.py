@@ -94,8 +94,8 @@ def _read_file(files: ImageFiles, row: int, into: memoryview) -> None:
         raise SourceUnreadable(f"cannot be read: {error.strerror}", file=path) from error
     try:
         info = os.fstat(file)
-        known = (files.sizes[row], files.modified[row], files.inodes[row])
-        if (info.st_size, info.st_mtime_ns, info.st_ino) != known:
+        recorded = (files.sizes[row], files.modified[row], files.inodes[row])
+        if (info.st_size, info.st_mtime_ns, info.st_ino) != recorded:
             raise make_changed_error(path)
         done = 0
         while done < len(into):

@@ -160,7 +160,7 @@ class RemoteImages:
         places: dict[str, StorePlace] = {}
         self._files: dict[str, RemoteFile] = {}
         self.parts: list[ImageNames] = []
-        named: list[str] = []
+        named_paths: list[str] = []
         remotes = [split_url(url, storage_options, places) for url in urls if is_remote_source(url)]
         self.place = remotes[0].place
         for url in urls:
@@ -180,20 +180,20 @@ class RemoteImages:
             self._files |= {f"/{file.key}": file for file in files}
             keys = [f"/{file.key}" for file in files]
             if keys == [f"/{remote.key}"]:
-                named += keys
+                named_paths += keys
                 continue
-            self._group_named(named)
+            self._group_named(named_paths)
             root = f"/{remote.root}"
             part = ImageNames(root)
             part.names = [os.path.relpath(key, root) for key in keys]
             part.names.sort(key=lambda name: name.split("/"))
             self.parts.append(part)
-        self._group_named(named)
+        self._group_named(named_paths)
 
-    def _group_named(self, named: list[str]) -> None:
-        if named:
-            self.parts.append(group_named_files(named))
-            named.clear()
+    def _group_named(self, named_paths: list[str]) -> None:
+        if named_paths:
+            self.parts.append(group_named_files(named_paths))
+            named_paths.clear()
 
     def read_info(self, path: str) -> tuple[int, int, int]:
         """Return the size of an object, a hash of its version, and 0."""

@@ -87,9 +87,9 @@ class ImageNames:
         unused = [name for name in self.annotations if self.before + name not in used]
         if count := self.others["file"] + len(unused):
             shown = sorted([*self.shown, *unused[:_MOST_NAMED]], key=lambda name: name.split("/"))
-            named = ", ".join(map(escape_controls, shown[:_MOST_NAMED]))
-            named += ", ..." if count > _MOST_NAMED else ""
-            parts.append(f"{format_count(count, 'file')} without the name of an image ({named})")
+            examples = ", ".join(map(escape_controls, shown[:_MOST_NAMED]))
+            examples += ", ..." if count > _MOST_NAMED else ""
+            parts.append(f"{format_count(count, 'file')} without the name of an image ({examples})")
         if count := self.others["hidden"]:
             parts.append(f"{count:,} hidden")
         if count := self.others["loop"]:
@@ -98,9 +98,9 @@ class ImageNames:
             yield f"{self.root}: left out {', '.join(parts)}"
         empty = [folder for folder in self.folders if folder not in self.classes]
         if self.classes and empty and not used:
-            named = ", ".join(map(escape_controls, empty[:_MOST_NAMED]))
-            named += ", ..." if len(empty) > _MOST_NAMED else ""
-            yield f"{self.root}: no images in {format_count(len(empty), 'folder')}: {named}"
+            examples = ", ".join(map(escape_controls, empty[:_MOST_NAMED]))
+            examples += ", ..." if len(empty) > _MOST_NAMED else ""
+            yield f"{self.root}: no images in {format_count(len(empty), 'folder')}: {examples}"
 
     def hand_over(self, before: str, url: str) -> list[str]:
         """Return all names with `before` in front of them, and forget them."""
@@ -126,8 +126,8 @@ def is_image(name: str) -> bool:
 
 def begins_as_image(head: bytes) -> bool:
     """Return whether a file is an image by its first `HEAD` bytes."""
-    known = detect_format(memoryview(head)) is not None
-    return known or head.startswith(_BEGINNINGS) or head[4:12] in (b"ftypavif", b"ftypavis")
+    is_known = detect_format(memoryview(head)) is not None
+    return is_known or head.startswith(_BEGINNINGS) or head[4:12] in (b"ftypavif", b"ftypavis")
 
 
 def find_class(name: str) -> str | None:

@@ -57,8 +57,8 @@ def read_metadata_rows(
     """
     suffix = os.path.splitext(annotations.files[0].path.lower())[1]
     source = _SOURCES[suffix](cast(Any, annotations.files))
-    known = source.schema.names
-    source.apply_casts({name: to for name, to in casts.items() if match_names(name, known)})
+    column_names = source.schema.names
+    source.apply_casts({name: to for name, to in casts.items() if match_names(name, column_names)})
     source.check(list(range(len(source.schema))))
     table, tables = _read_table(source)
     columns = _find_image_columns(table, annotations.files[0].path)
@@ -75,15 +75,17 @@ def read_metadata_rows(
     listed = np.zeros(len(files.paths), bool)
     for numbers in images.values():
         listed[numbers[numbers >= 0]] = True
-    rest = np.flatnonzero(~listed)
-    warnings += refuse_unlisted(len(rest), unmatched, what, lambda: files.get_path(int(rest[0])))
+    unlisted = np.flatnonzero(~listed)
+    warnings += refuse_unlisted(
+        len(unlisted), unmatched, what, lambda: files.get_path(int(unlisted[0]))
+    )
     table = table.drop_columns(list(columns)).filter(pa.array(keep))
     images = {name: numbers[keep] for name, numbers in images.items()}
-    if unmatched == "keep" and len(rest) and "image" in images:
-        table = _append_nulls(table, len(rest))
-        fill = np.full(len(rest), -1)
+    if unmatched == "keep" and len(unlisted) and "image" in images:
+        table = _append_nulls(table, len(unlisted))
+        fill = np.full(len(unlisted), -1)
         images = {
-            name: np.concatenate([numbers, rest if name == "image" else fill])
+            name: np.concatenate([numbers, unlisted if name == "image" else fill])
             for name, numbers in images.items()
         }
     return _join(files, images, table, source, tuple(warnings))
@@ -101,16 +103,18 @@ def _join(
         source.schema.field(number).name: hint for number, hint in source.hints.items()
     }
     primary = next(iter(images.values()))
-    beside: dict[str, Any] = {}
+    image_columns: dict[str, Any] = {}
     if (primary >= 0).all():
-        beside = find_split(files, primary) | {"path": files.paths.take(pa.array(primary))}
-    names = make_names_unique([*images, *table.column_names, *beside])
+        image_columns = find_split(files, primary) | {"path": files.paths.take(pa.array(primary))}
+    names = make_names_unique([*images, *table.column_names, *image_columns])
     hints = {
         new: hints[old]
-        for new, old in zip(names[len(images) :], [*table.column_names, *beside], strict=True)
-        if old in hints and old not in beside
+        for new, old in zip(
+            names[len(images) :], [*table.column_names, *image_columns], strict=True
+        )
+        if old in hints and old not in image_columns
     }
-    table = pa.Table.from_arrays([*table.columns, *beside.values()], names[len(images) :])
+    table = pa.Table.from_arrays([*table.columns, *image_columns.values()], names[len(images) :])
     return ImageRows(images, table, hints, warnings)
 
 
@@ -167,11 +171,11 @@ def _find_files(
     for row, name in enumerate(names.to_pylist()):
         if name is None:
             continue
-        whole = os.path.normpath(os.path.join(folders[tables[row]], name))
-        number = index.find_exact(whole)
+        path = os.path.normpath(os.path.join(folders[tables[row]], name))
+        number = index.find_exact(path)
         numbers[row] = -2 if number is None else number
         if number is None:
-            missing.append(whole)
+            missing.append(path)
     return numbers, missing
 
 

@@ -154,11 +154,11 @@ class ImageSource(Source):
         names = [self.schema.field(column).name for column in columns]
         if self._annotations is not None or "label" not in names:
             return
-        without = np.flatnonzero(self._files.classes < 0)
-        if len(without):
+        unclassed = np.flatnonzero(self._files.classes < 0)
+        if len(unclassed):
             raise SourceInconsistent(
-                f"{len(without):,} images are not in a class folder; this is the first",
-                file=self.file_of(int(without[0])),
+                f"{len(unclassed):,} images are not in a class folder; this is the first",
+                file=self.file_of(int(unclassed[0])),
                 hint="Move them into folders, or leave the classes out: "
                 f"{mark_option('exclude', ['label'])}.",
             )
@@ -204,8 +204,8 @@ class ImageSource(Source):
 
     def _read_images(self, numbers: np.ndarray) -> pa.LargeBinaryArray:
         """Read files into one buffer, one after the other."""
-        there = numbers >= 0
-        sizes = np.where(there, self._files.sizes[numbers], 0)
+        has_file = numbers >= 0
+        sizes = np.where(has_file, self._files.sizes[numbers], 0)
         offsets = np.zeros(len(numbers) + 1, np.int64)
         np.cumsum(sizes, out=offsets[1:])
         if (largest := int(sizes.max(initial=0))) > MOST_BYTES:
@@ -218,13 +218,13 @@ class ImageSource(Source):
             )
         values = np.empty(int(offsets[-1]), np.uint8)
         ends = list(pairwise(offsets.tolist()))
-        chosen = np.flatnonzero(there).tolist()
+        chosen = np.flatnonzero(has_file).tolist()
         places = [values.data[slice(*ends[position])] for position in chosen]
-        files = numbers[there].tolist()
+        files = numbers[has_file].tolist()
         read_files(self._files, files, places)
         for number, into in zip(files, places, strict=True):
             self._check_content(number, into)
-        valid = None if there.all() else pa.array(there).buffers()[1]
+        valid = None if has_file.all() else pa.array(has_file).buffers()[1]
         buffers = [valid, pa.py_buffer(offsets), pa.py_buffer(values)]
         return pa.Array.from_buffers(pa.large_binary(), len(numbers), buffers)
 

@@ -75,13 +75,13 @@ def read_voc_rows(
             parsed[chosen[position]] = file, content
     what = annotations.described
     warnings = refuse_missing(missing, unmatched, what, files.base)
-    rest = [number for number in chosen if number not in parsed]
-    warnings += refuse_unlisted(len(rest), unmatched, what, lambda: files.get_path(rest[0]))
-    if others := len(paths) - len(chosen):
+    unlisted = [number for number in chosen if number not in parsed]
+    warnings += refuse_unlisted(len(unlisted), unmatched, what, lambda: files.get_path(unlisted[0]))
+    if excluded := len(paths) - len(chosen):
         warnings.append(
-            f"{files.base}: left out {format_count(others, 'image')} outside of {_IMAGES}"
+            f"{files.base}: left out {format_count(excluded, 'image')} outside of {_IMAGES}"
         )
-    rows = np.array(sorted([*parsed, *(rest if unmatched == "keep" else [])]), np.int64)
+    rows = np.array(sorted([*parsed, *(unlisted if unmatched == "keep" else [])]), np.int64)
     nothing = MemoryFile("", b""), VocFile(None, [])
     columns, hints = _make_columns([parsed.get(int(row), nothing) for row in rows])
     path = {"path": files.paths.take(pa.array(rows))}
@@ -146,8 +146,8 @@ def _find_image(
     folder = os.path.dirname(name)
     if len(positions) > 1:
         near = [p for p in positions if os.path.dirname(index.names[p]) == folder]
-        above = os.path.dirname(folder) + "/" if os.path.dirname(folder) else ""
-        near = near or [p for p in positions if above and index.names[p].startswith(above)]
+        parent = os.path.dirname(folder) + "/" if os.path.dirname(folder) else ""
+        near = near or [p for p in positions if parent and index.names[p].startswith(parent)]
         positions = near or positions
     if len(positions) > 1:
         raise SourceInconsistent(

@@ -236,12 +236,12 @@ def _count_buffers(kind: Any) -> int | None:
         text = types.is_string(kind) or types.is_large_string(kind)
         binary = types.is_binary(kind) or types.is_large_binary(kind)
         return 3 if text or binary else 1 if types.is_struct(kind) else 2
-    own = 2
+    own_buffers = 2
     if types.is_struct(kind) or types.is_fixed_size_list(kind):
-        own = 1
+        own_buffers = 1
     elif types.is_list_view(kind) or types.is_large_list_view(kind):
-        own = 3
+        own_buffers = 3
     elif types.is_run_end_encoded(kind):
-        own = 0
+        own_buffers = 0
     children = [_count_buffers(kind.field(index).type) for index in range(kind.num_fields)]
-    return None if None in children else own + sum(count or 0 for count in children)
+    return None if None in children else own_buffers + sum(count or 0 for count in children)

@@ -79,14 +79,14 @@ class IpcFile(TableFile):
         assert self.head is not None
         start = self.batches[first].block.offset
         end = self.batches[stop - 1].block.offset
-        before: dict[int, list[Block]] = {}
+        dictionaries: dict[int, list[Block]] = {}
         between = []
         for block, number, is_delta in self.dictionaries:
             if block.offset < start:
-                before[number] = [*(before.get(number, []) if is_delta else []), block]
+                dictionaries[number] = [*(dictionaries.get(number, []) if is_delta else []), block]
             elif block.offset < end:
                 between.append(block)
-        blocks = [block for blocks in before.values() for block in blocks] + between
+        blocks = [block for blocks in dictionaries.values() for block in blocks] + between
         blocks += [batch.block for batch in self.batches[first:stop]]
         return [self.head, *sorted(blocks)]
 

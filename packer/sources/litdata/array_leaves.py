@@ -160,9 +160,9 @@ def _skip_checked_header(
     sizes = shapes.astype(np.float64).prod(axis=1) * dtype.itemsize
     # An axis of length 0 makes any other length fit: those are bounded here.
     empty = np.maximum(shapes, 1).astype(np.float64).prod(axis=1) > _MOST_EMPTY
-    wrong = np.flatnonzero((sizes != values.lengths) | ((sizes == 0) & empty))
-    if len(wrong):
-        row = int(wrong[0])
+    bad_rows = np.flatnonzero((sizes != values.lengths) | ((sizes == 0) & empty))
+    if len(bad_rows):
+        row = int(bad_rows[0])
         expected = f"{dtype}{shapes[row].tolist()}"
         raise BadRow(
             row,
@@ -181,11 +181,11 @@ def _parse_with_header(
     # Versions of litdata differ in the order; in the wrong one a rank is at least 2**24.
     order = next((o for o in orders if (head_bytes.view(o)[:1, 1] <= _MOST_AXES).all()), orders[0])
     start = head_bytes.view(order)
-    for column, what in enumerate(("dtype", "rank")):
-        other = np.flatnonzero(start[:, column] != start[0, column])
-        if len(other):
-            a, b = int(start[0, column]), int(start[other[0], column])
-            raise BadRow(int(other[0]), f"the array's {what} differs", a, b)
+    for column, property_name in enumerate(("dtype", "rank")):
+        differing = np.flatnonzero(start[:, column] != start[0, column])
+        if len(differing):
+            a, b = int(start[0, column]), int(start[differing[0], column])
+            raise BadRow(int(differing[0]), f"the array's {property_name} differs", a, b)
     code, rank = int(start[0, 0]), int(start[0, 1])
     if rank > _MOST_AXES:
         raise BadRow(0, "the array's rank is out of range", f"at most {_MOST_AXES}", rank)
@@ -212,11 +212,11 @@ def _parse_pixels(name: str, parameter: str, piece: RowBytes) -> LeafArrays:
             row, "the pictures do not all have a mode of one length", found=f"{size} bytes"
         )
     modes = piece.gather_heads(12 + size, "the picture's header")[:, 12:]
-    other = np.flatnonzero((modes != modes[0]).any(axis=1))
+    differing = np.flatnonzero((modes != modes[0]).any(axis=1))
     mode = modes[0].tobytes().decode(errors="replace")
-    if len(other):
-        other_mode = modes[other[0]].tobytes().decode(errors="replace")
-        raise BadRow(int(other[0]), "the picture's mode differs", mode, other_mode)
+    if len(differing):
+        other_mode = modes[differing[0]].tobytes().decode(errors="replace")
+        raise BadRow(int(differing[0]), "the picture's mode differs", mode, other_mode)
     if mode not in _MODES:
         raise SourceUnsupported(
             "raw pixels of this mode are not packed",

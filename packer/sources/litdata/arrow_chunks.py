@@ -28,24 +28,26 @@ def merge_schemas(schemas: Iterable[tuple[str, pa.Schema]], types: Mapping[str, 
         if len(set(schema.names)) < len(schema.names):
             raise SourceInconsistent("two columns of a chunk share a name", file=file)
         for field in schema:
-            kind, known = widen_type(field.type), common.get(field.name, pa.null())
-            merged = _merge_types(known, kind)
+            kind, known_type = widen_type(field.type), common.get(field.name, pa.null())
+            merged = _merge_types(known_type, kind)
             if merged is None:
-                raise _make_type_error(file, field.name, known, kind)
+                raise _make_type_error(file, field.name, known_type, kind)
             common[field.name] = merged
-    for name, told in types.items():
-        known = common.get(name, pa.null())
-        common[name] = _merge_types(known, parse_type(told)) or known
+    for name, description in types.items():
+        known_type = common.get(name, pa.null())
+        common[name] = _merge_types(known_type, parse_type(description)) or known_type
     return pa.schema(common)
 
 
-def parse_type(told: Any) -> pa.DataType:
+def parse_type(description: Any) -> pa.DataType:
     """Parse the Arrow type of an entry in the index's `types`; null where it does not tell."""
-    kind = told.get("type") if isinstance(told, dict) else told
+    kind = description.get("type") if isinstance(description, dict) else description
     if kind == "list":
-        return pa.large_list(parse_type(told.get("value")))
-    if kind == "struct" and isinstance(told.get("fields"), dict):
-        return pa.struct([(name, parse_type(inner)) for name, inner in told["fields"].items()])
+        return pa.large_list(parse_type(description.get("value")))
+    if kind == "struct" and isinstance(description.get("fields"), dict):
+        return pa.struct(
+            [(name, parse_type(inner)) for name, inner in description["fields"].items()]
+        )
     return _DECLARED.get(kind, pa.null()) if isinstance(kind, str) else pa.null()
 
 
@@ -82,12 +84,12 @@ def read_widened(
     chunk_schema, batches = file.read_arrow_batches(chosen.names)
     if len(set(chunk_schema.names)) < len(chunk_schema.names):
         raise SourceInconsistent("two columns of a chunk share a name", file=file.label)
-    more = [name for name in chunk_schema.names if name not in schema.names]
-    if more and len(columns) == len(schema):
+    new_columns = [name for name in chunk_schema.names if name not in schema.names]
+    if new_columns and len(columns) == len(schema):
         raise SourceInconsistent(
             "a chunk has columns that the sampled ones do not have",
             file=file.label,
-            found=", ".join(more),
+            found=", ".join(new_columns),
             hint=_ONLY_HERE,
         )
     for field in chunk_schema:
@@ -97,23 +99,23 @@ def read_widened(
                 raise _make_type_error(file.label, field.name, planned, widen_type(field.type))
     for table in _combine_batches(batches, batch_bytes):
         columns_of = [_cast_column(table, field) for field in chosen]
-        whole = pa.table(columns_of, schema=chosen).combine_chunks()
-        rows = max(1, batch_bytes * whole.num_rows // max(whole.nbytes, 1))
-        yield from whole.to_batches(max_chunksize=rows)
+        widened = pa.table(columns_of, schema=chosen).combine_chunks()
+        rows = max(1, batch_bytes * widened.num_rows // max(widened.nbytes, 1))
+        yield from widened.to_batches(max_chunksize=rows)
 
 
 def _combine_batches(batches: Iterator[pa.RecordBatch], batch_bytes: int) -> Iterator[pa.Table]:
     """Combine batches to about `batch_bytes`: litdata's are of 256 rows."""
-    held: list[pa.RecordBatch] = []
+    group: list[pa.RecordBatch] = []
     size = 0
     for batch in batches:
-        if held and size + batch.nbytes > batch_bytes:
-            yield pa.Table.from_batches(held)
-            held, size = [], 0
-        held.append(batch)
+        if group and size + batch.nbytes > batch_bytes:
+            yield pa.Table.from_batches(group)
+            group, size = [], 0
+        group.append(batch)
         size += batch.nbytes
-    if held:
-        yield pa.Table.from_batches(held)
+    if group:
+        yield pa.Table.from_batches(group)
 
 
 def _cast_column(table: pa.Table, field: pa.Field) -> Any:
@@ -139,13 +141,13 @@ def _merge_types(a: pa.DataType, b: pa.DataType) -> pa.DataType | None:
 
 
 def _make_type_error(
-    file: str, name: str, known: pa.DataType, kind: pa.DataType
+    file: str, name: str, known_type: pa.DataType, kind: pa.DataType
 ) -> SourceInconsistent:
     return SourceInconsistent(
         "a chunk's column is of another type than before",
         file=file,
         field=name,
-        expected=str(known),
+        expected=str(known_type),
         found=str(kind),
         hint=f"{mark_option('exclude', [name])} leaves it out.",
     )

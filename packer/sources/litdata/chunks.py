@@ -64,14 +64,14 @@ class ChunkFile:
         view, position = memoryview(data.data), offset
         while view:
             try:
-                got = os.preadv(self._fd, [view], position)
+                count = os.preadv(self._fd, [view], position)
             except OSError as error:
                 raise SourceUnreadable(
                     f"cannot be read: {error.strerror}", file=self.label, offset=position
                 ) from error
-            if not got:
+            if not count:
                 self.refuse_damaged("cut off while it was read", offset=position)
-            view, position = view[got:], position + got
+            view, position = view[count:], position + count
         return data
 
     def refuse_damaged(self, problem: str, row: int | None = None, **context: Any) -> NoReturn:

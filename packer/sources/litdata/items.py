@@ -76,9 +76,9 @@ def split_leaves(items: RowBytes, count: int) -> list[RowBytes]:
     """
     sizes = items.gather_heads(4 * count, "the table of leaf sizes").view("<u4").astype(np.int64)
     total = 4 * count + sizes.sum(axis=1)
-    wrong = np.flatnonzero(total != items.lengths)
-    if len(wrong):
-        row = int(wrong[0])
+    bad_rows = np.flatnonzero(total != items.lengths)
+    if len(bad_rows):
+        row = int(bad_rows[0])
         length, claimed = int(items.lengths[row]), int(total[row])
         raise BadRow(row, "the leaves' sizes do not add up to the item's", length, claimed)
     ends = items.starts[:, None] + 4 * count + np.cumsum(sizes, axis=1)

@@ -87,18 +87,18 @@ def _decode_text(piece: RowBytes) -> pa.Array:
 
 
 def _decode_numbers(dtype: np.dtype[Any], piece: RowBytes) -> pa.Array:
-    wrong = np.flatnonzero(piece.lengths != dtype.itemsize)
-    if len(wrong):
-        row = int(wrong[0])
+    bad_rows = np.flatnonzero(piece.lengths != dtype.itemsize)
+    if len(bad_rows):
+        row = int(bad_rows[0])
         raise BadRow(row, "not one number", f"{dtype.itemsize} bytes", int(piece.lengths[row]))
     return pa.array(get_values(piece.gather()).view(dtype))
 
 
 def _decode_bools(piece: RowBytes) -> pa.Array:
     flags = _decode_numbers(np.dtype("u1"), piece).to_numpy()
-    wrong = np.flatnonzero(flags > 1)
-    if len(wrong):
-        raise BadRow(int(wrong[0]), "not a flag", "0 or 1", int(flags[wrong[0]]))
+    bad_rows = np.flatnonzero(flags > 1)
+    if len(bad_rows):
+        raise BadRow(int(bad_rows[0]), "not a flag", "0 or 1", int(flags[bad_rows[0]]))
     return pa.array(flags.view(np.bool_))
 
 

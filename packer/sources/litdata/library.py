@@ -110,8 +110,8 @@ def read_library_items(
         The chunk is damaged, or a zstd frame does not state a size that fits.
     """
     encryption = _load_encryption(index, key)
-    what = "damaged chunk" if encryption is None else "wrong key or password, or a damaged chunk"
-    with _name_library_errors(label, what):
+    problem = "damaged chunk" if encryption is None else "wrong key or password, or a damaged chunk"
+    with _name_library_errors(label, problem):
         if encryption is None:
             _check_frames(path, index, chunk)
         with closing(_RawChunk(path, index, chunk)) as raw:

@@ -105,15 +105,15 @@ class LitDataStream:
     def _group_library_items(
         self, file: ChunkFile, batch_bytes: int
     ) -> Iterator[tuple[int, RowBytes]]:
-        first, size, held = 0, 0, list[bytes]()
+        first, size, items = 0, 0, list[bytes]()
         for item in read_library_items(file.path, file.label, self.index, file.chunk, self.key):
-            if held and size + len(item) > batch_bytes:
-                yield first, _join_items(held)
-                first, size, held = first + len(held), 0, []
-            held.append(item)
+            if items and size + len(item) > batch_bytes:
+                yield first, _join_items(items)
+                first, size, items = first + len(items), 0, []
+            items.append(item)
             size += len(item)
-        if held:
-            yield first, _join_items(held)
+        if items:
+            yield first, _join_items(items)
 
     def _read_index(self) -> bytes:
         if self.remote:
@@ -157,9 +157,9 @@ class LitDataStream:
         if self.remote:
             return
         name = self.index.chunks[number].name
-        for part, known in ((INDEX, self._index_file), (name, self._files[number])):
+        for part, recorded in ((INDEX, self._index_file), (name, self._files[number])):
             try:
-                changed = self._stat_file(part) != known
+                changed = self._stat_file(part) != recorded
             except SourceUnreadable as error:
                 raise SourceChanged(
                     "the file disappeared while the stream was read", file=self.get_location(part)

@@ -97,8 +97,8 @@ class _NestedValueReader:
         end = self.position + size
         if end > len(self.data):
             raise NotNested("cut off")
-        taken, self.position = self.data[self.position : end], end
-        return taken
+        data, self.position = self.data[self.position : end], end
+        return data
 
     def _read_byte(self) -> int:
         return self.read_bytes(1)[0]

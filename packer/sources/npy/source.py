@@ -138,18 +138,18 @@ def _open_fields(paths: Sequence[str], npy_files: NpyFiles | None) -> NpyPart:
                 "one behind the other.",
             )
         opened[_get_stem(path)] = open_npy(path)
-    seen: dict[Any, str] = {}
+    file_names: dict[Any, str] = {}
     for name, (file, header) in opened.items():
         kind = (re.sub(r"\d+", "#", name), header.dtype, header.shape[1:])
-        if npy_files is None and kind in seen:
+        if npy_files is None and kind in file_names:
             raise SourceInconsistent(
-                f"its name differs from that of {seen[kind]} by a number alone, so they may be "
-                "rows, one behind the other, or fields, side by side",
+                f"its name differs from that of {file_names[kind]} by a number alone, so they may "
+                "be rows, one after the other, or fields, side by side",
                 file=file.path,
                 hint=f"Say which: {mark_option('npy_files', 'rows')} or "
                 f"{mark_option('npy_files', 'fields')}.",
             )
-        seen[kind] = os.path.basename(file.path)
+        file_names[kind] = os.path.basename(file.path)
     arrays = {name: header.make_array(name) for name, (_, header) in opened.items()}
     return NpyPart(os.path.dirname(paths[0]) or ".", arrays, files=opened)
 

@@ -40,35 +40,36 @@ def check_int96(
         row = 0
         for piece in pieces:
             reader.set_batch_size(piece.num_rows)
-            again = next(batches)
-            for index, array in zip(columns, again.columns, strict=True):
+            other_batch = next(batches)
+            for index, array in zip(columns, other_batch.columns, strict=True):
                 _check_timestamps(part, piece.column(index), array, piece.schema.names[index], row)
             yield piece
             row += piece.num_rows
 
 
 def _check_timestamps(
-    part: ParquetPart, array: pa.Array, again: pa.Array, name: str, row: int
+    part: ParquetPart, array: pa.Array, other_array: pa.Array, name: str, row: int
 ) -> None:
     int64 = np.dtype("<i8")
     valid = find_valid_rows(array)
     is_valid = np.ones(len(array), bool) if valid is None else valid
     main, other = (
-        view_numbers(each.fill_null(pa.scalar(0, each.type)), int64) for each in (array, again)
+        view_numbers(each.fill_null(pa.scalar(0, each.type)), int64)
+        for each in (array, other_array)
     )
     if part.int96_unit == "ns":
-        good = main // _NS_IN_US == other
+        is_exact = main // _NS_IN_US == other
         problem = "an INT96 timestamp lies outside the years 1678 to 2262"
     else:
-        good = (main < _FIRST_US) | (main > _LAST_US) | (main * _NS_IN_US == other)
+        is_exact = (main < _FIRST_US) | (main > _LAST_US) | (main * _NS_IN_US == other)
         problem = "an INT96 timestamp has digits below a microsecond"
-    bad = np.flatnonzero(~good & is_valid)
-    if len(bad):
+    bad_rows = np.flatnonzero(~is_exact & is_valid)
+    if len(bad_rows):
         raise SourceUnsupported(
             problem,
             file=part.path,
             field=name,
-            row=f"{row + int(bad[0])} of its row group",
+            row=f"{row + int(bad_rows[0])} of its row group",
             hint=f"{mark_option('exclude', [name])} leaves the column out; newer writers use "
             "better types.",
         )

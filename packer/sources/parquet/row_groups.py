@@ -98,8 +98,8 @@ def _read_pieces(
     for piece in reader.iter_batches(rows, row_groups=[group], column_indices=leaves):
         part.file.check_unchanged()
         yield piece
-        seen = max(1, _estimate_bytes(piece) // max(piece.num_rows, 1))
-        rows = max(1, min(most, GROWTH * rows, target // seen))
+        row_bytes = max(1, _estimate_bytes(piece) // max(piece.num_rows, 1))
+        rows = max(1, min(most, GROWTH * rows, target // row_bytes))
         reader.set_batch_size(rows)
 
 

@@ -42,22 +42,22 @@ def describe_value(value: Any) -> Any:
     return pa.float64() if isinstance(value, float) else pa.string()
 
 
-def merge_types(one: Any, other: Any) -> Any:
+def merge_types(first: Any, second: Any) -> Any:
     """Merge two descriptions of values; `Mixed` where no type fits both."""
-    if one is None or other is None:
-        return other if one is None else one
-    if isinstance(one, dict) and isinstance(other, dict):
-        merged = dict(one)
-        for name, kind in other.items():
+    if first is None or second is None:
+        return second if first is None else first
+    if isinstance(first, dict) and isinstance(second, dict):
+        merged = dict(first)
+        for name, kind in second.items():
             merged[name] = merge_types(merged.get(name), kind)
         return merged
-    if isinstance(one, list) and isinstance(other, list):
-        return [merge_types(one[0], other[0])]
-    if not (isinstance(one, pa.DataType) and isinstance(other, pa.DataType)):
+    if isinstance(first, list) and isinstance(second, list):
+        return [merge_types(first[0], second[0])]
+    if not (isinstance(first, pa.DataType) and isinstance(second, pa.DataType)):
         return Mixed
-    if {one, other} == {pa.int64(), pa.float64()}:
+    if {first, second} == {pa.int64(), pa.float64()}:
         return pa.float64()
-    return one if one == other else Mixed
+    return first if first == second else Mixed
 
 
 def holds_mixed(kind: Any) -> bool:

@@ -91,8 +91,8 @@ class JsonLinesSource(TextSource):
 
     def parse(self, file: TextFile, block: Block, names: list[str]) -> pa.RecordBatch:
         """Parse some keys of a block; where all are asked for, there may be no others."""
-        whole = len(names) == len(self.types)
-        rows = make_decoder({name: self.types[name] for name in names}, whole).decode_lines(
+        has_all = len(names) == len(self.types)
+        rows = make_decoder({name: self.types[name] for name in names}, has_all).decode_lines(
             block.data
         )
         arrays = [

@@ -75,7 +75,7 @@ def make_quoted_finder(delimiter: str) -> FindEnds:
     sign = re.escape(delimiter.encode())
     quoted = re.compile(rb"(?:\A|[\r\n]|" + sign + rb')"(?:[^"]|"")*+(?:"|\Z)')
 
-    behind = np.isin(np.arange(256), [10, 13, 34, ord(delimiter)])
+    may_precede = np.isin(np.arange(256), [10, 13, 34, ord(delimiter)])
 
     def hide(match: re.Match[bytes]) -> bytes:
         text = match[0]
@@ -90,8 +90,8 @@ def make_quoted_finder(delimiter: str) -> FindEnds:
         # Where each quote that opens stands behind a delimiter, a line end or a quote, those with
         # an odd number of quotes before them are inside of quotes. Else values are looked at.
         opening = quotes[::2]
-        before = values[opening[opening > 0] - 1]
-        if behind[before].all():
+        previous = values[opening[opening > 0] - 1]
+        if may_precede[previous].all():
             return ends[np.searchsorted(quotes, ends) % 2 == 0]
         return find_lines(quoted.sub(hide, data))
 

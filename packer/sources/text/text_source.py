@@ -202,11 +202,11 @@ class TextSource(TableSource):
         steps = range(SAMPLES) if last >= 0 else ()
         chosen = {last * step // (SAMPLES - 1) for step in steps}
         if self._unified:
-            seen: set[str] = set()
+            seen_names: set[str] = set()
             for number, unit in enumerate(self.units):
                 names = self._files[unit.key[0]].columns.keys()
-                chosen |= set() if names <= seen else {number}
-                seen |= names
+                chosen |= set() if names <= seen_names else {number}
+                seen_names |= names
         for number in sorted(chosen):
             unit = self.units[number]
             table = self._files[unit.key[0]]

@@ -32,11 +32,11 @@ _CODE = r"^[+-]?0[0-9]|^\+|^[+-]?[0-9]{16,}$"
 
 def infer_type(texts: pa.ChunkedArray) -> pa.DataType:
     """Infer the type of a column from some of its values; text where no other holds them all."""
-    known = texts.filter(pc.invert(_are_null(texts)))
-    if not len(known):
+    present = texts.filter(pc.invert(_are_null(texts)))
+    if not len(present):
         return pa.string()
     for kind in TYPES:
-        if pa.types.is_floating(kind) and pc.any(pc.match_substring_regex(known, _CODE)).as_py():
+        if pa.types.is_floating(kind) and pc.any(pc.match_substring_regex(present, _CODE)).as_py():
             continue
         try:
             parse_texts(texts, kind)
@@ -65,8 +65,8 @@ def parse_texts(texts: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
     elif pa.types.is_floating(kind):
         infinite = pc.fill_null(pc.is_inf(values), False)
         if pc.any(infinite).as_py():
-            known = texts.filter(infinite)
-            _check(pc.match_substring_regex(known, _INFINITE))
+            infinities = texts.filter(infinite)
+            _check(pc.match_substring_regex(infinities, _INFINITE))
         long = texts.filter(pc.greater(pc.binary_length(texts), 15))
         _check(pc.invert(pc.match_substring_regex(long, r"^-?[0-9]+$")))
     return values
@@ -99,8 +99,8 @@ def _are_plain_integers(texts: pa.ChunkedArray) -> bool:
         leading = np.where(minus, data[np.minimum(starts[:-1] + 1, len(data) - 1)], first)
         single = (lengths == 1) & (first == ord("0"))
         plain = (leading > ord("0")) & (leading <= ord("9"))
-        good = (plain | single) & (last >= ord("0")) & (last <= ord("9"))
-        if not good.all():
+        are_plain = (plain | single) & (last >= ord("0")) & (last <= ord("9"))
+        if not are_plain.all():
             return False
     return True
 
@@ -112,7 +112,7 @@ def _get_starts(texts: pa.Array) -> tuple[np.ndarray, np.ndarray]:
     return starts, np.frombuffer(data if data is not None and data.size else b"\0", np.uint8)
 
 
-def _check(good: pa.ChunkedArray) -> None:
+def _check(are_valid: pa.ChunkedArray) -> None:
     """Raise pa.ArrowInvalid unless all are true, or null."""
-    if not pc.all(good, min_count=0).as_py():
+    if not pc.all(are_valid, min_count=0).as_py():
         raise pa.ArrowInvalid("a value would change")

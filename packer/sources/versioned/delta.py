@@ -75,29 +75,29 @@ class _DeltaSnapshot(Snapshot):
 
     def read(self, piece: int, names: Sequence[str], rows: int) -> Iterator[pa.RecordBatch]:
         """Read the rows of a file that a deletion vector does not list."""
-        kept, start = self._find_kept(piece), 0
+        is_kept, start = self._find_kept(piece), 0
         scanner = self._open_dataset(piece).scanner(
             columns=list(names), batch_size=rows, batch_readahead=2, use_threads=False
         )
         for batch in scanner.to_batches():
-            if kept is not None:
+            if is_kept is not None:
                 mask = np.ones(batch.num_rows, bool)
-                listed = kept[start : start + batch.num_rows]
+                listed = is_kept[start : start + batch.num_rows]
                 mask[: len(listed)] = listed
                 start += batch.num_rows
                 batch = batch.filter(pa.array(mask))
             yield batch
 
     def _make_piece(self, number: int) -> Piece:
-        file, kept = self._files[number], self._find_kept(number)
+        file, is_kept = self._files[number], self._find_kept(number)
         rows = self._open_dataset(number).count_rows()
-        deleted = 0 if kept is None else int(np.count_nonzero(~kept))
+        deleted = 0 if is_kept is None else int(np.count_nonzero(~is_kept))
         return Piece(rows - deleted, file.size, (file,))
 
     def _find_kept(self, number: int) -> np.ndarray | None:
         """Find which of the first rows of a file are kept: bool[rows]; None if all are."""
-        kept = self._kept.get(os.path.realpath(self._files[number].path))
-        return None if kept is None else kept.astype(bool)
+        is_kept = self._kept.get(os.path.realpath(self._files[number].path))
+        return None if is_kept is None else is_kept.astype(bool)
 
     def _open_dataset(self, number: int) -> Any:
         import pyarrow.dataset as ds

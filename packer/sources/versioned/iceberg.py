@@ -119,8 +119,8 @@ def _find_metadata(folder: str) -> str:
     if os.path.isfile(hint):
         with open(hint, encoding="utf-8") as file:
             text = file.read().strip()
-        named = text if text.endswith(_METADATA) else f"v{text}{_METADATA}"
-        return os.path.join(place, os.path.basename(named))
+        file_name = text if text.endswith(_METADATA) else f"v{text}{_METADATA}"
+        return os.path.join(place, os.path.basename(file_name))
     numbers = {name: int(match[1]) for name in names if (match := re.match(r"v?(\d+)", name))}
     newest = [name for name in numbers if numbers[name] == max(numbers.values())]
     if len(newest) != 1:

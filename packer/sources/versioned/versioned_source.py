@@ -77,7 +77,7 @@ class VersionedSource(Source):
                 found=", ".join(paths),
                 hint="Pack each into a slab; `fieldslab union` makes one of them.",
             )
-        self._path, named = split_version(paths[0])
+        self._path, path_version = split_version(paths[0])
         if is_url(self._path) and not os.path.exists(self._path):
             raise SourceUnsupported(
                 f"{self.kind} tables are read from disks",
@@ -87,16 +87,16 @@ class VersionedSource(Source):
         check_readable(self._path)
         if not os.path.exists(self._path):
             raise SourceNotFound("no such table", file=self._path, hint="Check the path.")
-        if None not in (named, table_version) and named != table_version:
+        if None not in (path_version, table_version) and path_version != table_version:
             raise UsageError(
                 f"{mark_option('table_version')}: the path names another version",
-                expected=str(named),
+                expected=str(path_version),
                 found=str(table_version),
             )
         if summary is not None:
             table_version = summary["version"]
         self._snapshot: Snapshot | None = None
-        self._version = named if table_version is None else table_version
+        self._version = path_version if table_version is None else table_version
         snapshot = self._open()
         self._version = snapshot.version
         self.settings = {} if self._version is None else {"table_version": self._version}
@@ -139,7 +139,7 @@ class VersionedSource(Source):
         if not columns:
             yield pa.RecordBatch.from_arrays([pa.nulls(piece.rows)], ["rows"])
             return
-        wanted = [self.schema.field(column) for column in columns]
+        fields = [self.schema.field(column) for column in columns]
         names = [self._names[column] for column in columns]
         step = max(1, min(MOST_ROWS, batch_bytes * piece.rows // max(piece.bytes, 1)))
         with self._name_errors(unit.name, piece.files):
@@ -149,7 +149,7 @@ class VersionedSource(Source):
                 batch.validate(full=True)
                 arrays = [batch.column(name) for name in names]
                 schema = pa.schema(
-                    field.with_type(array.type) for field, array in zip(wanted, arrays, strict=True)
+                    field.with_type(array.type) for field, array in zip(fields, arrays, strict=True)
                 )
                 chosen = pa.RecordBatch.from_arrays(arrays, schema=schema)
                 yield from cut_batch(chosen, batch_bytes)

@@ -45,8 +45,8 @@ class Node:
     def dimensions(self) -> list[str] | None:
         """The names of its axes, where all have one."""
         names = self.metadata.get("dimension_names", self.attributes.get("_ARRAY_DIMENSIONS"))
-        named = isinstance(names, list) and all(isinstance(name, str) for name in names)
-        return names if named else None
+        are_names = isinstance(names, list) and all(isinstance(name, str) for name in names)
+        return names if are_names else None
 
     @property
     def ends_with_blosc(self) -> bool:

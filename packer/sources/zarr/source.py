@@ -66,9 +66,9 @@ class ZarrSource(ArraySource):
     def check(self, columns: list[int]) -> None:
         """Settle on these columns; warn of chunks that are not stored."""
         super().check(columns)
-        wanted = self._list_wanted(columns)
+        chosen = self._list_wanted(columns)
         warnings = []
-        for number, name in wanted:
+        for number, name in chosen:
             opened = self._open(number, name)
             missing, total = opened.count_missing()
             if missing:
@@ -80,7 +80,7 @@ class ZarrSource(ArraySource):
         self._states = {
             (number, name, start, stop): self._compute_state(number, name, start, stop)
             for number, start, stop in (unit.key for unit in self.units)
-            for other, name in wanted
+            for other, name in chosen
             if other == number
         }
 
@@ -178,9 +178,9 @@ def _find_hierarchies(path: str) -> list[str]:
     paths = [path] if os.path.lexists(path) else sorted(find_matches(path))
     hierarchies = [each for each in paths if _is_hierarchy(each)]
     if not hierarchies or len(hierarchies) < len(paths):
-        wrong = next((each for each in paths if each not in hierarchies), path)
+        missing = next((each for each in paths if each not in hierarchies), path)
         raise NoFiles(
-            "no Zarr group or array", file=wrong, expected=f"one of {', '.join(METADATA)} in it"
+            "no Zarr group or array", file=missing, expected=f"one of {', '.join(METADATA)} in it"
         )
     return hierarchies
 

@@ -82,14 +82,14 @@ class _Worker:
     def __init__(self, context: Any) -> None:
         self.task: Task | None = None
         self.died = False
-        self.pipe, theirs = context.Pipe()
+        self.pipe, worker_pipe = context.Pipe()
         # It gets nothing large here: a process that dies before it has read what `start` writes
         # would hold `start` up forever.
-        self._process = context.Process(target=_serve, args=(theirs,))
+        self._process = context.Process(target=_serve, args=(worker_pipe,))
         try:
             self._process.start()
         finally:
-            theirs.close()  # so that the pipe ends with the worker
+            worker_pipe.close()  # so that the pipe ends with the worker
 
     def begin(self, work: Work[Any], task: Task) -> None:
         """Send the work, and a first task."""
