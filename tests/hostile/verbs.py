@@ -154,7 +154,7 @@ def _arrow(case: Case) -> None:
     if len(slab) < 2000:
         table = slab.to_arrow()
         table.validate()
-        assert table.num_rows == len(slab)
+        assert table.num_rows == (len(slab) if slab.fields else 0)  # no columns, no rows
 
 
 def _load(case: Case) -> None:
