@@ -73,8 +73,7 @@ turbojpeg: $(FULL)
 campaign: $(FULL)
 	$(BIN)/python -m tests.campaign --minutes $(MINUTES)
 
-# These trace system calls.
-campaign-kills campaign-errnos campaign-power: strace
+campaign-power: strace
 strace:
 	@command -v strace >/dev/null || { \
 		[ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && \

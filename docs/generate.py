@@ -85,11 +85,23 @@ def campaigns() -> str:
     ]
     for name, figures in json.loads(CAMPAIGNS.read_text("utf-8")).items():
         lines.append(
-            f"| `make campaign-{name}` | {_escaped(figures['goal'])} | {figures['tried']:,} | "
+            f"| `make campaign-{name}` | {_escaped(figures['goal'])} | {_say_tried(figures)} | "
             f"{figures['failed']:,} | {figures['mended']:,} | {figures['date']}, "
             f"{format_count(round(figures['minutes']), 'minute')}, {figures['machine']} |"
         )
     return "\n".join(lines)
+
+
+def _say_tried(figures: dict[str, Any]) -> str:
+    """How many cases were tried, of how many, where a campaign knows all that there are."""
+    totals = figures.get("totals", {})
+    shares = [
+        f"{name}: {figures['counts'].get(name, 0):,} of {total:,}"
+        for name, total in totals.items()
+        if name != "cases"
+    ]
+    tried = f"{figures['tried']:,}"
+    return f"{tried} of {totals['cases']:,} ({'; '.join(shares)})" if totals else tried
 
 
 PARTS = {

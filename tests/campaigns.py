@@ -90,12 +90,14 @@ class Campaign:
 
     def __init__(self, name: str, goal: str, arguments: argparse.Namespace) -> None:
         self._name, self._goal, self._arguments = name, goal, arguments
-        self._path = arguments.state or Path("build", f"campaign-{name}.json")
+        self.path: Path = arguments.state or Path("build", f"campaign-{name}.json")
+        self.totals: dict[str, int] = {}
+        """How many `cases` there are, where that is known, and how many of what it counts."""
         self._record = Record(arguments.seed)
-        if self._path.exists():
-            self._record = msgspec.json.decode(self._path.read_bytes(), type=Record)
+        if self.path.exists():
+            self._record = msgspec.json.decode(self.path.read_bytes(), type=Record)
         if self._record.seed != arguments.seed:
-            raise SystemExit(f"{self._path} is of seed {self._record.seed}: name another --state")
+            raise SystemExit(f"{self.path} is of seed {self._record.seed}: name another --state")
         self._minutes_before = self._record.minutes
         self._started = self._saved = time.monotonic()
         self._failures = set[int]()
@@ -107,6 +109,11 @@ class Campaign:
     def jobs(self) -> int:
         """How many cases may run at a time."""
         return int(self._arguments.jobs)
+
+    @property
+    def seed(self) -> int:
+        """What all cases depend on."""
+        return self._record.seed
 
     def make_rng(self, number: int) -> random.Random:
         """Make the random numbers of a case."""
@@ -166,7 +173,7 @@ class Campaign:
         """Write the state, at one go: whoever is killed goes on from the last one."""
         self._saved = time.monotonic()
         self._record.minutes = self._minutes_before + (self._saved - self._started) / 60
-        _replace(self._path, msgspec.json.format(msgspec.json.encode(self._record)))
+        _replace(self.path, msgspec.json.format(msgspec.json.encode(self._record)))
 
     def finish(self) -> int:
         """Say what was counted, publish it if asked to, and return the exit status."""
@@ -175,11 +182,11 @@ class Campaign:
         say(json.dumps(record.counts, indent=2))
         say(f"{record.next} cases in {record.minutes:.1f} minutes, {len(record.failed)} fail")
         if self._arguments.publish:
-            _publish(self._name, self._goal, record)
+            _publish(self._name, self._goal, record, self.totals)
         return 1 if self._failures else 0
 
 
-def _publish(name: str, goal: str, record: Record) -> None:
+def _publish(name: str, goal: str, record: Record, totals: Mapping[str, int]) -> None:
     figures = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
     figures[name] = {
         "goal": goal,
@@ -191,6 +198,7 @@ def _publish(name: str, goal: str, record: Record) -> None:
         "failed": len(record.failed),
         "mended": len(record.mended),
         "counts": record.counts,
+        **({"totals": totals} if totals else {}),
     }
     _replace(RESULTS, json.dumps(dict(sorted(figures.items())), indent=2).encode() + b"\n")
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+from docs import generate
 from docs.generate import campaigns as make_table
 from tests import campaigns
 from tests.campaigns import Campaign, make_parser
@@ -58,6 +59,16 @@ def test_what_fails_is_kept_until_it_is_mended(
     assert start(tmp_path / "x.json", ["--retry", "--publish"]).run(lambda *_: {}) == 0
     figures = json.loads((tmp_path / "campaigns.json").read_text())["x"]
     assert (figures["failed"], figures["mended"], figures["counts"]) == (0, 1, {"passed": 2})
+
+
+def test_shares_of_all_cases_are_published(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A campaign that knows all its cases says how many of them it tried, and of which kind."""
+    monkeypatch.setattr(campaigns, "RESULTS", tmp_path / "campaigns.json")
+    monkeypatch.setattr(generate, "CAMPAIGNS", tmp_path / "campaigns.json")
+    campaign = start(tmp_path / "x.json", ["--cases", "1200", "--publish"])
+    campaign.totals = {"cases": 30_000, "small": 4000, "big": 2}
+    assert campaign.run(lambda *_: {"small": 1}) == 0
+    assert "| 1,200 of 30,000 (small: 1,200 of 4,000; big: 0 of 2) | 0 | 0 |" in make_table()
 
 
 def test_every_campaign_is_shown() -> None:

@@ -8,7 +8,6 @@ after the same command ran once more.
 import json
 import os
 import shutil
-import tempfile
 import warnings
 from collections.abc import Callable
 from contextlib import suppress
@@ -204,7 +203,8 @@ class Scene:
         """Prepare the place and carry the operation out once, unharmed."""
         self.world, self.name, self.jobs = world, name, jobs
         self.operation = OPERATIONS[name]
-        self.folder = Path(tempfile.mkdtemp(prefix=f"{name}-".replace(" ", "-"), dir=world.folder))
+        self.folder = world.folder / f"{name}-{jobs}".replace(" ", "-")
+        shutil.rmtree(self.folder, ignore_errors=True)  # of an earlier scene
         self.place, self.start = self.folder / "place", self.folder / "start"
         self.place.mkdir(parents=True)
         self.operation.prepare(world, self.place)

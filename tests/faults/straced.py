@@ -1,4 +1,4 @@
-"""Run work in a forked child under strace, which can kill it, or fail its system calls.
+"""Run work in a forked child under strace, which logs its system calls.
 
 The child is forked from a process that has imported all and done the same work before, so that its
 system calls are those of the work.
@@ -6,13 +6,11 @@ system calls are those of the work.
 
 import faulthandler
 import os
-import re
 import shutil
 import signal
 import subprocess
 import sys
 import time
-from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,22 +20,11 @@ from tests.faults.operations import end_child
 
 SECONDS = 60.0
 """What takes longer hangs."""
-CALL = re.compile(r"^(\d+) +([a-z_0-9]+)\((.*)$")
-
-
-@dataclass(frozen=True)
-class Call:
-    """A system call of a process or thread, the `number`-th of its name there, from 1."""
-
-    process: int
-    name: str
-    number: int
-    text: str
 
 
 @dataclass(frozen=True)
 class Ending:
-    """How a child ended: its status as `waitpid` has it, what it wrote to stderr, its calls."""
+    """How a child ended: its status as `waitpid` has it, what it wrote to stderr, and the log."""
 
     status: int
     error: str
@@ -47,18 +34,6 @@ class Ending:
     def code(self) -> int:
         """The exit code; a negative signal; -1000 for a child that hung."""
         return os.waitstatus_to_exitcode(self.status) if self.status >= 0 else -1000
-
-    def list_calls(self) -> list[Call]:
-        """List all system calls in their order; calls that others interrupt stand once."""
-        counts = Counter[tuple[int, str]]()
-        calls = []
-        for line in self.log.read_text(errors="replace").splitlines():
-            match = CALL.match(line)
-            if match:
-                key = int(match[1]), match[2]
-                counts[key] += 1
-                calls.append(Call(*key, counts[key], match[3]))
-        return calls
 
 
 def need_strace() -> None:
@@ -123,17 +98,3 @@ def _end_group(child: int) -> None:
         os.waitpid(child, 0)
     except ChildProcessError:
         return
-
-
-INNER = re.compile(
-    r"futex|rt_sig|get(tid|pid|random|rusage|cwd)|rseq|set_robust|sched_|m(map|unmap|advise|protect"
-    r"|remap)|brk|exit|clock_|poll|select|sigaltstack|prlimit|arch_prctl|restart_syscall|uname"
-)
-"""Calls that only the process itself can notice."""
-
-
-def list_visible_calls(ending: Ending) -> list[Call]:
-    """List the calls of a child that others can notice. Raises RuntimeError if it failed."""
-    if ending.code != 0:
-        raise RuntimeError(f"it ended with {ending.code}: {ending.error}")
-    return [call for call in ending.list_calls() if not INNER.match(call.name)]
