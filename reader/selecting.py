@@ -85,7 +85,8 @@ class Selectable:
         ----------
         expression
             `pyarrow.compute.Expression`, such as `pc.field("label") == 3`, or a text, such as
-            "label in [3, 5] and not is_null(caption)": see `parse_expression`.
+            "label in [3, 5] and not is_null(caption)". In a text, times are written in ISO 8601,
+            members of structs with dots, and names with spaces or signs as `field("user id")`.
 
         Raises UsageError for an expression that does not fit, and what `gather` raises.
         """

@@ -59,7 +59,10 @@ def find_rows(
     import pyarrow.compute as pc
 
     if isinstance(expression, str):
-        expression = parse_expression(expression, _list_classes(fields))
+        text = expression
+        expression = parse_expression(text, _list_classes(fields), _list_times(fields))
+    else:
+        text = str(expression)
     if not isinstance(expression, pc.Expression):
         hint = 'Write it as in slab.where(pyarrow.compute.field("label") == 3).'
         raise UsageError("not an expression", found=type(expression).__name__, hint=hint)
@@ -69,7 +72,7 @@ def find_rows(
         name: ArrowMaker(
             fields[name], categories(name) if fields[name].kind == "categorical" else None
         )
-        for name in _find_names(expression, schema, fields)
+        for name in _find_names(expression, schema, fields, text)
     }
 
     def read_table(rows: range) -> "pa.Table":
@@ -101,6 +104,22 @@ def _list_classes(fields: Mapping[str, Field]) -> dict[str, dict[str, int]]:
     }
 
 
+def _list_times(fields: Mapping[str, Field]) -> dict[str, "pa.DataType"]:
+    """List the types of the fields that hold times or dates, but not durations."""
+    import pyarrow as pa
+
+    types = {
+        name: find_scalar_type(field)
+        for name, field in fields.items()
+        if field.kind == "fixed" and _is_comparable(field)
+    }
+    return {
+        name: type
+        for name, type in types.items()
+        if pa.types.is_temporal(type) and not pa.types.is_duration(type)
+    }
+
+
 def _is_comparable(field: Field) -> bool:
     """Whether rows of a field are single values that Arrow compares."""
     return field.kind in _KINDS and not field.shape and field.storage.kind != "c"
@@ -124,7 +143,9 @@ def _simplify_column(column: "pa.Array") -> "pa.Array":
     return column.storage if isinstance(column, pa.ExtensionArray) else column
 
 
-def _find_names(expression: Any, schema: "pa.Schema", fields: Mapping[str, Field]) -> list[str]:
+def _find_names(
+    expression: Any, schema: "pa.Schema", fields: Mapping[str, Field], text: str
+) -> list[str]:
     """Find the fields that an expression reads: those without which it cannot be evaluated."""
     import pyarrow as pa
 
@@ -133,18 +154,13 @@ def _find_names(expression: Any, schema: "pa.Schema", fields: Mapping[str, Field
     except (pa.ArrowException, TypeError) as error:
         missing = re.match(r"No match for FieldRef.Name\((.*?)\)", str(error))
         if missing and missing[1] not in fields:
-            problem = f"the condition names {missing[1]!r}, which is no field"
-            raise make_unknown_name_error(problem, missing[1], fields) from None
+            raise _make_no_field_error(missing[1], fields, text) from None
         reason = f"there is no field {missing[1]!r} to compare" if missing else str(error)
-        others = ", ".join(name for name in fields if name not in schema.names)
-        hint = f"Others cannot be compared: {others}." if others else None
-        if "string" in reason and any(name in str(expression) for name in _list_classes(fields)):
-            hint = "Names of classes are for conditions as text: \"label == 'cat'\"."
         raise UsageError(
             f"the condition cannot be evaluated: {reason}",
             found=str(expression),
             expected=f"fields with one value a row: {', '.join(schema.names)}",
-            hint=hint,
+            hint=_explain_comparison(reason, expression, schema, fields),
         ) from None
     names = []
     for index, name in enumerate(schema.names):
@@ -153,3 +169,30 @@ def _find_names(expression: Any, schema: "pa.Schema", fields: Mapping[str, Field
         except pa.ArrowException:
             names.append(name)
     return names
+
+
+def _make_no_field_error(name: str, fields: Mapping[str, Field], text: str) -> UsageError:
+    """Make the error for a name in a condition that is no field; it says how to write what is."""
+    error = make_unknown_name_error(
+        f"the condition names {name!r}, which is no field", name, fields
+    )
+    written = [field for field in fields if name in field and field in text and field != name]
+    if written:
+        error = UsageError(
+            error.problem, **error.context, hint=f'Write it as field("{written[0]}").'
+        )
+    elif error.hint is None:
+        error.add_hint("Text is written in quotes.")
+    return error
+
+
+def _explain_comparison(
+    reason: str, expression: Any, schema: "pa.Schema", fields: Mapping[str, Field]
+) -> str | None:
+    """Say what to write where Arrow has no way to compare the values of a condition."""
+    if "string" in reason and any(name in str(expression) for name in _list_classes(fields)):
+        return "Names of classes are for conditions as text: \"label == 'cat'\"."
+    if "no kernel matching" in reason:
+        return "Write numbers as they are, text in quotes, and times as text in ISO 8601."
+    others = ", ".join(name for name in fields if name not in schema.names)
+    return f"Others cannot be compared: {others}." if others else None
