@@ -24,6 +24,8 @@ suppress_warnings = ["misc.highlighting_failure"]  # JSON with dots in FORMAT.md
 
 pygments_dark_style = "github-dark"
 
+smartquotes_action = "qe"  # no dashes: they would be made of options such as --jobs
+
 html_theme = "furo"
 html_title = "fieldslab"
 html_static_path = ["_static"]

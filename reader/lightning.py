@@ -20,6 +20,7 @@ from fieldslab.reader.open_slab import open_slab
 from fieldslab.reader.orders.order import Order, Sequential
 from fieldslab.reader.slab import Slab
 from fieldslab.schemas.errors import UsageError
+from fieldslab.schemas.notices import warn
 
 Part = Literal["train", "val", "test", "predict"]
 Source = Slab | str | os.PathLike[str]
@@ -109,6 +110,7 @@ class SlabDataModule(LightningDataModule):
         self.order = order
         self.options = options
         self.loaders: dict[str, Loader] = {}
+        self._cut_epoch: dict[str, int] = {}
         if val is None:
             # Lightning validates where the hook is overridden; it would warn of an empty loader.
             self.val_dataloader = super().val_dataloader  # type: ignore[method-assign]
@@ -151,6 +153,8 @@ class SlabDataModule(LightningDataModule):
 
         Raises what `open_slab` and `Loader` raise.
         """
+        if stage == "fit":
+            self._cut_epoch = {}
         for part in _PARTS[stage]:
             if part in self.sources and part not in self.loaders:
                 self.loaders[part] = self.loader(self._open(part), part)
@@ -173,9 +177,38 @@ class SlabDataModule(LightningDataModule):
 
     def teardown(self, stage: str | None = None) -> None:
         """Stop the threads of a stage's loaders."""
+        if stage == "fit":
+            self._cut_epoch = self._find_cut_epoch()
         for part in _PARTS[stage]:
             if part in self.loaders:
                 self.loaders.pop(part).close()
+
+    def _find_cut_epoch(self) -> dict[str, int]:
+        """Find the epoch in which `fit` has stopped, and how many batches of it are left."""
+        loader = self.loaders.get("train")
+        limit = 1.0 if self.trainer is None else self.trainer.limit_train_batches
+        if loader is None or not isinstance(limit, float) or limit != 1:  # the integer 1: a batch
+            return {}
+        left = loader.count_batches_left()
+        return {"epoch": loader.epoch, "left": left} if 0 < left < len(loader) else {}
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return what a checkpoint holds that is saved after `fit` has stopped within an epoch.
+
+        Where training stands is in the state of the loader, which Lightning saves while it runs.
+        """
+        return self._cut_epoch
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Warn of the rest of an epoch, which Lightning leaves out: see `state_dict`."""
+        if state_dict:
+            epoch, left = state_dict["epoch"], state_dict["left"]
+            warn(
+                f"the checkpoint was saved after `fit` had stopped within epoch {epoch}, which "
+                f"Lightning takes for its end: the other {left:,} batches of it are left out, and "
+                f"training goes on with epoch {epoch + 1}. To go on in mid-epoch, let a callback "
+                "save while training runs, such as ModelCheckpoint(every_n_train_steps=...)."
+            )
 
     def on_exception(self, exception: BaseException) -> None:
         """Stop all threads when a run fails or is interrupted."""

@@ -73,8 +73,7 @@ class Loader:
         Names of the fields to gather. Default: all.
     decode
         Steps for image fields, by name: a list of steps, or `ImageSteps`. Random crops and flips
-        depend on the epoch and the row, so that a resumed run draws the same as one that was
-        never stopped.
+        depend on epoch and row alone, so a resumed run draws the same.
     transforms
         Functions applied to each batch, in this order: see
         `fieldslab.reader.transforms.transform`. A function takes a batch (of tensors, with
@@ -104,15 +103,13 @@ class Loader:
         This process's rank and the number of ranks that share each step. Default: those of
         torch.distributed if the program uses it, else 0 and 1.
     read_ahead
-        For how many batches ahead the system is asked to read data that is not in memory; 0 turns
-        this off.
+        Batches ahead for which the system is asked to read data that is not in memory; 0: none.
     isolate
         Run the threads in another process, so that their Python does not delay the training step.
         Batches are the same, in memory that both processes share. The slab, `order`, `decode` and
         `transforms` are pickled: define functions at the top of a module, and start the program
-        below `if __name__ == "__main__":`. The process starts with the first batch, goes on from
-        one epoch to the next, and ends when an iteration is left early, when the loader is closed
-        or collected, and with the program. Only on Linux.
+        below `if __name__ == "__main__":`. The process ends when an iteration is left early, when
+        the loader is closed or collected, and with the program. Only on Linux.
     memory
         Bytes that batches may take with prefetch="auto", as they were gathered or decoded; two are
         always made ahead. Default: a quarter of the memory that is free.
@@ -194,6 +191,10 @@ class Loader:
     def __len__(self) -> int:
         """Batches of a whole epoch on this rank, which is the same on every rank."""
         return self._make_plan(0, 0).batch_count
+
+    def count_batches_left(self) -> int:
+        """Count the batches of the current epoch, on this rank, that were not returned yet."""
+        return self._make_plan(self.epoch, self._position.position).batch_count
 
     def __iter__(self) -> Iterator[Any]:
         """Start an epoch, or go on with the one that was loaded."""

@@ -20,6 +20,7 @@ from torch.utils.data import DataLoader
 from fieldslab.reader import Loader, Sequential, Shuffled, TokenBudget, Windows, open_slab
 from fieldslab.reader.torch import SlabDataset, TensorBatch, collate
 from fieldslab.schemas.errors import NotASlab, UsageError
+from fieldslab.schemas.notices import FieldslabWarning
 
 # Of Lightning itself, its dependencies and this machine; none speaks of a fault.
 pytestmark = [
@@ -91,6 +92,21 @@ def test_short_epochs_move_on(path: Path, tmp_path: Path) -> None:
         second, data(path), ckpt_path=saved, weights_only=True
     )
     assert first.seen + second.seen == whole.seen
+
+
+def test_a_checkpoint_of_a_stopped_fit_is_told(path: Path, tmp_path: Path) -> None:
+    """Lightning ends an epoch where `fit` returns: the batches that are left out are counted."""
+    from tests.reader.training import Line, data, trainer
+
+    saved = tmp_path / "run.ckpt"
+    runner = trainer(tmp_path, max_steps=STEPS - 2)
+    runner.fit(Line(), data(path))
+    runner.save_checkpoint(saved)
+    resumed = Line()
+    options: dict[str, Any] = {"ckpt_path": saved, "weights_only": True}
+    with pytest.warns(FieldslabWarning, match="other 2 batches .* with epoch 1"):
+        trainer(tmp_path, max_epochs=2).fit(resumed, data(path), **options)
+    assert [epoch for epoch, _, _ in resumed.seen] == [1] * STEPS
 
 
 def test_every_stage_has_its_rows(path: Path, tmp_path: Path) -> None:
