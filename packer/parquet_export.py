@@ -56,7 +56,7 @@ def export_parquet(
     DamagedArray, SlabReplaced, Unreadable
         The slab's files are not what pack wrote; the disk fails.
     """
-    if path.exists() and not force:
+    if os.path.exists(path) and not force:
         raise OutputExists(
             "there is such a file", file=path, hint=f"{mark_option('force')} replaces it."
         )

@@ -85,7 +85,11 @@ def is_slab(path: Path) -> bool:
 
 def find_enclosing_slab(path: Path) -> Path | None:
     """Find the slab that a path, which need not exist, lies within; None if in none."""
-    return next(filter(is_slab, Path(os.path.realpath(path)).parents), None)
+    for folder in Path(os.path.realpath(path)).parents:
+        with suppress(OSError):  # what cannot be looked into is told by who writes there
+            if is_slab(folder):
+                return folder
+    return None
 
 
 class SlabFiles:

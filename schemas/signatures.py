@@ -74,7 +74,7 @@ def create_key(path: Path) -> Path:
     if target == path:
         hint = f"Give {path.with_suffix('.key').name}: the public key is then {path.name}."
         raise UsageError("this name is for the public key", file=path, hint=hint)
-    if target.exists():  # or a secret key without its public one would stay
+    if os.path.exists(target):  # or a secret key without its public one would stay
         hint = "Give another name, or remove the public key."
         raise OutputExists("a public key is here already", file=target, hint=hint)
     seed, number = os.urandom(_SEED), os.urandom(_NUMBER)

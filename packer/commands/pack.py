@@ -1,5 +1,6 @@
 """`fieldslab pack`."""
 
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -139,7 +140,7 @@ def pack(
         if output is None
         else find_output(output, options["storage_options"], options["scratch"])
     )
-    existed = out is not None and out.path.exists()
+    existed = out is not None and os.path.exists(out.path)
     if out is not None:
         out.check(force=force)
     source = find_source(
@@ -213,13 +214,13 @@ def _describe_leftovers(output: Path | None, existed: bool) -> str:
     if output is None:
         return "run the same command again to go on from the finished shards"
     partial = get_partial_path(output)
-    if partial.is_dir():
+    if os.path.isdir(partial):
         shard_count = len(list(partial.glob("slab/shard-?????")))
         if shard_count:
             return (
                 f"{format_count(shard_count, 'finished shard')} kept in {partial}; "
                 "run the same command again to go on from there"
             )
-    if not existed and output.exists():
+    if not existed and os.path.exists(output):
         return f"{output} is complete all the same"
     return "nothing is left behind; run the same command again to start anew"

@@ -1,5 +1,6 @@
 """`fieldslab repack`."""
 
+import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -98,6 +99,6 @@ def _describe_leftovers(output: Path | None) -> str:
     if output is None:
         return "run the same command again to go on from the finished shards"
     partial = get_partial_path(output)
-    if partial.is_dir():
+    if os.path.isdir(partial):
         return f"what is finished is kept in {partial}; run the same command again to go on"
     return "nothing is left behind; run the same command again to start anew"

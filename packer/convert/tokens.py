@@ -5,6 +5,7 @@ The tokenizer is the file that its `save` writes, `tokenizer.json`. A row become
 """
 
 import hashlib
+import os
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
@@ -61,7 +62,7 @@ def add_tokenizer_paths(options: Options, files: Sequence[str | Path] = ()) -> O
     for column, tokenize in options.tokenize.items():
         name = Path(tokenize.file).name
         file = by_content.get(tokenize.sha256 or "", str(files[0]) if files else name)
-        if not files and not Path(name).is_file():
+        if not files and not os.path.isfile(name):
             raise SourceUnreadable(
                 "the tokenizer that the slab was packed with is missing",
                 file=name,
@@ -267,11 +268,10 @@ def _collect_ids(rows: list[list[int]], dtype: np.dtype[Any]) -> np.ndarray:
 
 
 def _read_content(file: str) -> bytes:
-    path = Path(file)
-    if path.exists() and not path.is_file():
+    if os.path.exists(file) and not os.path.isfile(file):
         raise SourceUnreadable(f"{mark_option('tokenize')}: not a file", file=file, hint=_NAME_IT)
     try:
-        return path.read_bytes()
+        return Path(file).read_bytes()
     except OSError as error:
         raise make_unreadable_source_error(
             error, f"the tokenizer cannot be read: {error.strerror}", file=file, hint=_NAME_IT

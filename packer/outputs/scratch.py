@@ -23,7 +23,7 @@ def find_scratch(scratch: object) -> Path:
     if not isinstance(scratch, str | os.PathLike | None):
         raise UsageError(f"{mark_option('scratch')} must be a path", found=repr(scratch))
     folder = Path(tempfile.gettempdir() if scratch is None else os.path.abspath(scratch))
-    if not folder.is_dir() or not os.access(folder, os.W_OK | os.X_OK):
+    if not os.path.isdir(folder) or not os.access(folder, os.W_OK | os.X_OK):
         raise OutputDenied(
             f"{mark_option('scratch')} is no directory that can be written to", file=folder
         )

@@ -112,12 +112,12 @@ def prepare_repack(
     check_jobs(values["jobs"])
     output.check(force=values["force"])
     directory = output.directory
-    if directory is not None and directory.exists():
-        for place in places:
-            if not is_remote(place) and os.path.samefile(place, directory):
-                hint = "Write to another place."
-                raise UsageError("a slab cannot replace itself", file=directory, hint=hint)
     with slabs.open() as members:
+        if directory is not None and os.path.exists(directory):
+            for place in places:
+                if not is_remote(place) and os.path.samefile(place, directory):
+                    hint = "Write to another place."
+                    raise UsageError("a slab cannot replace itself", file=directory, hint=hint)
         plan = make_repack_plan(slabs, members.manifest, values, StoredSlab(members))
     if plan.needs_scattering and directory is None:
         raise make_shuffle_error(output)
@@ -337,7 +337,7 @@ def _check_space(plan: RepackPlan, out: Path, written_bytes: int) -> None:
 
     `done` bytes were written by an earlier run.
     """
-    copies = 1 if plan.consumes_source else plan.steps - get_scattered_path(out).is_dir()
+    copies = 1 if plan.consumes_source else plan.steps - os.path.isdir(get_scattered_path(out))
     needed = plan.rows * plan.row_bytes * copies - written_bytes
     free = get_free_bytes(out)
     if needed > free:

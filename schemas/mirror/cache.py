@@ -73,7 +73,8 @@ class CacheDirectory:
         while True:
             with name_cache_errors(self.path), suppress(FileExistsError):
                 self.path.mkdir(mode=0o700, parents=True)
-            self._check_owner(shared)
+            with name_cache_errors(self.path):
+                self._check_owner(shared)
             self._open_files()
             self._finalizer = finalize(
                 self, _close_cache, self.path, self._users, self._room, temporary

@@ -1,6 +1,7 @@
 """What a cache directory holds: looked at, verified, evicted, pinned."""
 
 import json
+import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, suppress
@@ -48,7 +49,7 @@ class MirrorInfo:
 
 def open_cache(path: Path) -> CacheDirectory:
     """Open a cache directory that is there. Raises UsageError for any other."""
-    if not (path / MARKER).exists():
+    if not os.path.exists(path / MARKER):
         raise UsageError("is not a cache directory of fieldslab", file=path)
     return CacheDirectory(path, shared=True)
 
