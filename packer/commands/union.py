@@ -1,17 +1,17 @@
 """`fieldslab union`."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from fieldslab.packer.commands.params import PATH, Argument, Option, command
 from fieldslab.packer.commands.shared import JSON, STORAGE_OPTION
-from fieldslab.packer.commands.terminal import print_json, print_lines
-from fieldslab.schemas.errors import UsageError
+from fieldslab.packer.commands.terminal import print_json, print_lines, report_error
+from fieldslab.schemas.errors import FieldslabError, UsageError, combine_errors
+from fieldslab.schemas.optiontext import render_for_shell
 
 if TYPE_CHECKING:
-    from fieldslab.schemas.unions.members import Member
     from fieldslab.schemas.unions.unionfile import UnionFile
 
 ACTIONS = ("add", "remove", "list", "verify")
@@ -46,14 +46,15 @@ def union(
     name: str | None,
     storage_options: dict[str, Any] | None,
     as_json: bool,
-) -> None:
+) -> int:
     """List slabs in a file that is opened as one slab.
 
     `add` puts slabs at the end, and makes the file if need be; `remove` takes them out of the list
     and leaves them where they are. Programs that have the union open keep the slabs they opened.
-    `verify` checks that each slab is the one that was added, and that fields fit together;
-    `fieldslab verify NAME.slabs` reads their bytes as well. Of two who change the file at the same
-    time, one is told to run the command again.
+    `list` shows the rows of each slab, or says why it cannot be opened, and ends with the exit code
+    of that error. `verify` checks that each slab is the one that was added, and that fields fit
+    together; `fieldslab verify NAME.slabs` reads their bytes as well. Of two who change the file at
+    the same time, one is told to run the command again.
     """
     from fieldslab.packer.unions import union_changes
 
@@ -73,15 +74,30 @@ def union(
         if action == "verify":
             union_changes.check_union(listed, union, storage_options)
         sources = union_changes.find_union_slabs(listed, union, storage_options)
-        with sources.open_each() as members:
-            if as_json:
-                print_json(_to_json(listed) | {"rows": [_count_rows(each) for each in members]})
-            else:
-                print_lines(_format_members(listed, members))
-    elif as_json:
+        return _list_members(listed, sources.count_rows(), as_json)
+    if as_json:
         print_json(_to_json(listed))
     else:
         print_lines(_format_summary(listed))
+    return 0
+
+
+def _list_members(listed: "UnionFile", rows: Sequence[int | FieldslabError], as_json: bool) -> int:
+    """Print the slabs with their rows, or why they cannot be opened; return the exit code."""
+    errors = [count for count in rows if not isinstance(count, int)]
+    if as_json:
+        known = [count if isinstance(count, int) else None for count in rows]
+        problems = [
+            {"name": member.label} | count.as_dict(render_for_shell)
+            for member, count in zip(listed.members, rows, strict=True)
+            if not isinstance(count, int)
+        ]
+        print_json(_to_json(listed) | {"rows": known, "problems": problems})
+    else:
+        print_lines(_format_members(listed, rows))
+        if errors:
+            report_error(combine_errors(errors), as_json=False)
+    return errors[0].exit_code if errors else 0
 
 
 def show_union(
@@ -129,10 +145,6 @@ def _to_json(listed: "UnionFile") -> dict[str, object]:
     return {"generation": listed.generation, "id": listed.id, "members": members}
 
 
-def _count_rows(member: "Member") -> int:
-    return member.files.manifest.rows
-
-
 def _format_summary(listed: "UnionFile") -> Iterator[str]:
     from fieldslab.packer.commands.text_format import format_count
 
@@ -140,12 +152,16 @@ def _format_summary(listed: "UnionFile") -> Iterator[str]:
     yield f"generation {listed.generation}, {slabs}, id {listed.id[:12]}"
 
 
-def _format_members(listed: "UnionFile", members: "list[Member]") -> Iterator[str]:
+def _format_members(listed: "UnionFile", rows: Sequence[int | FieldslabError]) -> Iterator[str]:
     from fieldslab.packer.commands.text_format import escape_controls, format_table
 
     lines = [
-        (escape_controls(member.name), f"{_count_rows(member):,}", member.files.manifest.id[:12])
-        for member in members
+        (
+            escape_controls(member.label),
+            f"{count:,}" if isinstance(count, int) else "-",
+            member.id[:12],
+        )
+        for member, count in zip(listed.members, rows, strict=True)
     ]
     yield from format_table(("slab", "rows", "id"), lines, None, right="rows")
     yield ""

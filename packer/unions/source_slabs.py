@@ -2,12 +2,13 @@
 
 import os
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from fieldslab.schemas.errors import UsageError
+from fieldslab.schemas.errors import FieldslabError, UsageError
 from fieldslab.schemas.folder import check_content_id, check_pinned
 from fieldslab.schemas.stores.slab_objects import find_slab_path, is_remote, open_slab_anywhere
 from fieldslab.schemas.unions.members import Member, Members
@@ -20,6 +21,9 @@ from fieldslab.schemas.unions.open_members import (
     names_many,
     open_each,
 )
+
+_THREADS = 16
+"""Slabs that are opened at a time, each to count its rows."""
 
 
 @dataclass(frozen=True)
@@ -69,6 +73,19 @@ class SourceSlabs:
             for member in opened:
                 stack.enter_context(member.files)
             yield opened
+
+    def count_rows(self) -> list[int | FieldslabError]:
+        """Count the rows of each slab; for one that cannot be opened, return the error instead."""
+
+        def count(slab: Listed) -> int | FieldslabError:
+            try:
+                with replace(self, listed=(slab,)).open_each() as (member,):
+                    return member.files.manifest.rows
+            except FieldslabError as error:
+                return error
+
+        with ThreadPoolExecutor(_THREADS) as threads:
+            return list(threads.map(count, self.listed))
 
     def list_places(self) -> list[str]:
         """List the places of the slabs."""

@@ -159,6 +159,17 @@ def test_the_command(
         assert lost.code == 3
         assert "b.slab: does not exist" in lost.err
         assert "fieldslab union NAME.slabs remove parts/b.slab" in lost.err
+    lost = cli("union", "some.slabs", "list")
+    assert (lost.code, lost.err.count("b.slab: does not exist")) == (3, 1)
+    assert [line.split()[:2] for line in lost.out.splitlines()[1:3]] == [
+        ["parts/a.slab", "4"],
+        ["parts/b.slab", "-"],
+    ]
+    lost = cli("union", "some.slabs", "list", "--json")
+    assert (lost.code, lost.json["rows"]) == (3, [4, None])
+    assert [(each["name"], each["error"]) for each in lost.json["problems"]] == [
+        ("parts/b.slab", "SlabNotFound")
+    ]
     assert "1 slab" in cli("union", "some.slabs", "remove", "parts/b.slab").out
     assert cli("head", "some.slabs").code == 0
 
