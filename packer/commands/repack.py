@@ -20,6 +20,7 @@ from fieldslab.packer.commands.terminal import (
     get_terminal_width,
     print_json,
     print_lines,
+    print_warning,
 )
 from fieldslab.packer.definition import fill_defaults
 from fieldslab.packer.pack_options import OUTPUT
@@ -62,12 +63,16 @@ def repack(
     """
     from fieldslab.packer.commands import plans
     from fieldslab.packer.commands.progress import show_bar
+    from fieldslab.packer.rewrite.plan import find_warnings
     from fieldslab.packer.rewrite.repack import prepare_repack, repack_plan
 
     if (out is None) == (output is None):
         raise UsageError("name the slab to write once", hint="fieldslab repack SLAB OUT")
     options = fill_defaults(RepackOptions, pop_options(RepackOptions, values), "repack")
     plan, destination = prepare_repack(slab, out or output, options)
+    early_warnings = find_warnings(plan, options["where"])
+    for warning in [] if as_json else early_warnings:
+        print_warning(warning)
     hidden = progress == "none" or quiet or as_json
     total = plan.rows * plan.steps
     with (
@@ -78,6 +83,7 @@ def repack(
             plan, destination, options["force"], options["jobs"], move, options["engine"]
         )
     result = plans.pack_result_to_json(packed)
+    result["warnings"] = [*early_warnings, *result["warnings"]]
     if not as_json and not quiet:
         print_lines(plans.format_pack_summary(packed, get_terminal_width(sys.stdout)))
     code = 0

@@ -283,6 +283,14 @@ def make_repack_plan(
     return replace(plan, shard_count=_count_shards(plan, values["shard_size"]))
 
 
+def find_warnings(plan: RepackPlan, where: object) -> list[str]:
+    """List what is odd about a plan that was made with this condition: a sentence each."""
+    if plan.rows or not plan.source.rows:
+        return []
+    reason = "" if where is None else f" for which {where} is true"
+    return [f"of {plan.source.rows:,} rows none is left{reason}: the new slab has no rows"]
+
+
 def make_key_field(fields: Sequence[Field]) -> Field:
     """Make the field of shuffle keys that comes behind these fields."""
     names, name = {field.name for field in fields}, "shuffle key"

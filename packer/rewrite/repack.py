@@ -29,7 +29,7 @@ from fieldslab.packer.outputs.slab_output import (
 )
 from fieldslab.packer.pack_options import Progress
 from fieldslab.packer.rewrite.options import RepackOptions
-from fieldslab.packer.rewrite.plan import RepackPlan, make_repack_plan
+from fieldslab.packer.rewrite.plan import RepackPlan, find_warnings, make_repack_plan
 from fieldslab.packer.rewrite.runs import count_rows
 from fieldslab.packer.rewrite.work import RepackTask, RepackWork
 from fieldslab.packer.unions.source_slabs import find_slabs
@@ -56,7 +56,7 @@ from fieldslab.schemas.fields import Field, Role
 from fieldslab.schemas.files import sync_directory
 from fieldslab.schemas.folder import load_manifest
 from fieldslab.schemas.manifest import MANIFEST, SHUFFLE_ATTRIBUTE, Manifest, Provenance
-from fieldslab.schemas.notices import LOG
+from fieldslab.schemas.notices import LOG, warn
 from fieldslab.schemas.stores.slab_objects import is_remote
 from fieldslab.schemas.unions.open_members import Places
 from fieldslab.schemas.version import get_package_version
@@ -89,6 +89,8 @@ def repack(slab: Places, out: str | Path, **options: Unpack[RepackOptions]) -> P
     """
     values: RepackOptions = fill_defaults(RepackOptions, {**options}, "repack")
     plan, destination = prepare_repack(slab, out, values)
+    for warning in find_warnings(plan, values["where"]):
+        warn(warning)
     LOG.info("repacking %s to %s", plan.path, destination.path)
     progress = values["progress"] or ignore_progress
     result = repack_plan(
