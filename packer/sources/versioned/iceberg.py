@@ -18,7 +18,10 @@ _METADATA = ".metadata.json"
 
 
 class IcebergSource(VersionedSource):
-    """The rows of a snapshot of an Iceberg table; its version is the id of the snapshot."""
+    """The rows of a snapshot of an Iceberg table; its version is the id of the snapshot.
+
+    Version 0 is a table before its first snapshot, which has no rows.
+    """
 
     name = "iceberg"
     kind = "Iceberg"
@@ -49,12 +52,12 @@ class _IcebergSnapshot(Snapshot):
         table = StaticTable(("table",), self._metadata, place, self._io, NoopCatalog("none"))
         if version is None:
             current = table.current_snapshot()
-            version = None if current is None else current.snapshot_id
+            version = 0 if current is None else current.snapshot_id
         self.version = version
-        scan = table.scan(snapshot_id=version)
+        scan = table.scan(snapshot_id=version or None)
         self._projection = scan.projection()
         self.schema = schema_to_pyarrow(self._projection, include_field_ids=False)
-        numbers = _number_files(table.snapshot_by_id(version), self._io) if version else {}
+        numbers = _number_files(table.snapshot_by_id(version), self._io, path) if version else {}
         tasks = scan.plan_files() if version else []
         self._tasks = sorted(
             tasks, key=lambda task: (numbers.get(task.file.file_path, 0), task.file.file_path)
@@ -86,13 +89,27 @@ class _IcebergSnapshot(Snapshot):
         return Piece(rows, files[0].size, files)
 
 
-def _number_files(snapshot: Any, io: Any) -> dict[str, int]:
-    """Return the sequence number by which each file was added: rows stay in their order."""
-    return {
-        entry.data_file.file_path: entry.sequence_number or 0
-        for manifest in snapshot.manifests(io)
-        for entry in manifest.fetch_manifest_entry(io, discard_deleted=True)
-    }
+def _number_files(snapshot: Any, io: Any, path: str) -> dict[str, int]:
+    """Return the sequence number by which each file was added: rows stay in their order.
+
+    Raises SourceUnsupported for a file of equality deletes.
+    """
+    from pyiceberg.manifest import DataFileContent
+
+    numbers = {}
+    for manifest in snapshot.manifests(io):
+        for entry in manifest.fetch_manifest_entry(io, discard_deleted=True):
+            file = entry.data_file
+            if file.content == DataFileContent.EQUALITY_DELETES:
+                raise SourceUnsupported(
+                    "the table has equality deletes, which pyiceberg does not read",
+                    file=path,
+                    found=file.file_path,
+                    hint="Write the rows that are left into new files, as `rewrite_data_files` of "
+                    "Spark does with delete-file-threshold 1, and pack the table again.",
+                )
+            numbers[file.file_path] = entry.sequence_number or 0
+    return numbers
 
 
 def _import_pyiceberg() -> Any:

@@ -38,8 +38,7 @@ class Piece:
 class Snapshot:
     """One version of a table, opened by the table's library. It is not pickled."""
 
-    version: int | None
-    """None for a table without any."""
+    version: int
     schema: pa.Schema
     pieces: Sequence[Piece]
 
@@ -99,7 +98,7 @@ class VersionedSource(Source):
         self._version = path_version if table_version is None else table_version
         snapshot = self._open()
         self._version = snapshot.version
-        self.settings = {} if self._version is None else {"table_version": self._version}
+        self.settings = {"table_version": snapshot.version}
         self._names = snapshot.schema.names
         fields = [
             field.remove_metadata().with_name(name)

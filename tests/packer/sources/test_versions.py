@@ -12,23 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, write_deltalake
-from pyiceberg.io.pyarrow import PyArrowFileIO
-from pyiceberg.manifest import (
-    DataFile,
-    DataFileContent,
-    FileFormat,
-    ManifestContent,
-    ManifestEntry,
-    ManifestEntryStatus,
-    ManifestWriterV2,
-    write_manifest_list,
-)
-from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC
-from pyiceberg.serializers import ToOutputFile
-from pyiceberg.table.snapshots import Operation, Snapshot, Summary
-from pyiceberg.typedef import Record
 from pyroaring import BitMap64
-from tests.naming import case
 from tests.packer.packing import content
 from tests.packer.readback import Readback
 from tests.packer.sources.every_source import write_iceberg
@@ -226,83 +210,3 @@ def test_delta_column_mapping_is_refused(tmp_path: Path) -> None:
     log.write_text("\n".join(map(json.dumps, lines)))
     with pytest.raises((SourceUnsupported, SourceUnreadable)):
         pack(path, tmp_path / "slab")
-
-
-class _DeleteWriter(ManifestWriterV2):
-    def content(self) -> ManifestContent:
-        """Delete files."""
-        return ManifestContent.DELETES
-
-
-def test_iceberg_position_deletes(tmp_path: Path) -> None:
-    """Rows that a file of position deletes lists are left out."""
-    table = write_iceberg(tmp_path, [TABLE, TABLE])
-    io, folder = PyArrowFileIO({}), tmp_path / "ns" / "t"
-    before = table.current_snapshot()
-    file = next(iter(table.scan().plan_files())).file.file_path
-    deletes = folder / "data" / "deletes.parquet"
-    pq.write_table(pa.table({"file_path": [file] * 3, "pos": [3, 7, 59]}), deletes)
-    data = DataFile.from_args(
-        content=DataFileContent.POSITION_DELETES,
-        file_path=f"file://{deletes}",
-        file_format=FileFormat.PARQUET,
-        partition=Record(),
-        record_count=3,
-        file_size_in_bytes=deletes.stat().st_size,
-        lower_bounds={},
-        upper_bounds={},
-    )
-    number, snapshot_id = table.metadata.last_sequence_number + 1, 4711
-    output = io.new_output(f"file://{folder}/metadata/deletes-m0.avro")
-    spec = UNPARTITIONED_PARTITION_SPEC
-    with _DeleteWriter(spec, table.schema(), output, snapshot_id, "null") as writer:
-        writer.add_entry(
-            ManifestEntry.from_args(
-                status=ManifestEntryStatus.ADDED,
-                snapshot_id=snapshot_id,
-                sequence_number=number,
-                data_file=data,
-            )
-        )
-    manifests = [*before.manifests(io), writer.to_manifest_file()]
-    place = f"file://{folder}/metadata/snap-deletes.avro"
-    with write_manifest_list(
-        2, io.new_output(place), snapshot_id, before.snapshot_id, number, "null"
-    ) as listed:
-        listed.add_manifests(manifests)
-    values: dict[str, Any] = {
-        "snapshot_id": snapshot_id,
-        "parent_snapshot_id": before.snapshot_id,
-        "sequence_number": number,
-        "timestamp_ms": before.timestamp_ms + 1,
-        "manifest_list": place,
-        "summary": Summary(Operation.DELETE),
-        "schema_id": before.schema_id,
-    }
-    metadata = table.metadata.model_copy(
-        update={
-            "snapshots": [*table.metadata.snapshots, Snapshot(**values)],
-            "current_snapshot_id": snapshot_id,
-            "last_sequence_number": number,
-            "properties": {"py-io-impl": "antigravity.None"},  # nothing it names is imported
-        }
-    )
-    path = folder / "metadata" / "00009-x.metadata.json"
-    ToOutputFile.table_metadata(metadata, io.new_output(str(path)), overwrite=True)
-    for source in (path, folder):
-        with case(source):
-            pack(source, tmp_path / "slab", force=True)
-            assert sorted(read_numbers(tmp_path / "slab")) == sorted([*KEPT, *range(60)])
-
-
-def test_which_metadata_of_iceberg_is_the_newest(tmp_path: Path) -> None:
-    """A hint names it, or else the highest number; two of one number are refused."""
-    write_iceberg(tmp_path, [TABLE, TABLE])
-    folder = tmp_path / "ns" / "t"
-    newest = max((folder / "metadata").glob("*.metadata.json"))
-    (folder / "metadata" / f"{newest.name[:5]}-other.metadata.json").write_text("{}")
-    with pytest.raises(SourceUnreadable, match="several metadata files may be the newest"):
-        pack(folder, tmp_path / "slab")
-    (folder / "metadata" / "version-hint.text").write_text(newest.name)
-    pack(folder, tmp_path / "slab")
-    assert Readback(tmp_path / "slab").rows == 120
