@@ -191,12 +191,12 @@ def advise(
     else:
         size = check_integer("batch_size", batch_size, least=1)
         rates = {size: probe.measure_gather_speed(size)}
-    taken = probe.measure_ready_bytes(size)
-    alive = room // max(taken, 1)
+    batch_bytes = probe.measure_ready_bytes(size)
+    alive = room // max(batch_bytes, 1)
     if alive < 2:
         raise UsageError(
             f"two batches of {size} rows need more memory than there is",
-            expected=_format_size(2 * taken),
+            expected=_format_size(2 * batch_bytes),
             found=_format_size(room),
             hint="Choose a smaller batch size, or fewer fields.",
         )
@@ -232,7 +232,7 @@ def advise(
         threads=threads,
         prefetch=prefetch,
         batch_bytes=round(row * size),
-        memory_bytes=(prefetch + threads) * taken,
+        memory_bytes=(prefetch + threads) * batch_bytes,
         slab_bytes=total,
         free_bytes=free,
         cores=cores,

@@ -157,11 +157,11 @@ class Buffers(Batch):
             )
         if fields == self.fields:
             return
-        wanted, present = (
+        expected, found = (
             [_describe_layout(field) for field in some] for some in (fields, self.fields)
         )
-        if wanted != present:
-            different = [name for name in wanted if name not in present] or wanted
+        if expected != found:
+            different = [name for name in expected if name not in found] or expected
             raise UsageError(
                 "`out` was made for other fields",
                 expected="; ".join(different),
@@ -177,8 +177,8 @@ class Buffers(Batch):
 
 def make_unknown_field_error(name: object, names: Mapping[str, Any]) -> UnknownField:
     """Make the error for an unknown field; it lists the known ones."""
-    known = ", ".join(map(repr, list(names)[:20])) + (", ..." if len(names) > 20 else "")
-    return UnknownField(f"no field {name!r}", hint=f"The fields are: {known or 'none'}.")
+    listed = ", ".join(map(repr, list(names)[:20])) + (", ..." if len(names) > 20 else "")
+    return UnknownField(f"no field {name!r}", hint=f"The fields are: {listed or 'none'}.")
 
 
 def _describe_values(values: Values) -> str:

@@ -16,14 +16,14 @@ class ForkAware(Protocol):
 _living: WeakSet[ForkAware] = WeakSet()
 
 
-def register_for_forks(thing: ForkAware) -> None:
-    """Have `thing.after_fork()` called in every forked child, for as long as it lives."""
-    _living.add(thing)
+def register_for_forks(holder: ForkAware) -> None:
+    """Have `holder.after_fork()` called in every forked child, for as long as it lives."""
+    _living.add(holder)
 
 
 def _call_after_fork() -> None:
-    for thing in list(_living):
-        thing.after_fork()
+    for holder in list(_living):
+        holder.after_fork()
 
 
 call_after_fork(_call_after_fork)

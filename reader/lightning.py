@@ -96,9 +96,11 @@ class SlabDataModule(LightningDataModule):
         self.sources = {part: source for part, source in sources.items() if source is not None}
         if not self.sources:
             raise UsageError("no slab given", hint=_GIVE_ONE.format("train"))
-        known = _OPTIONS | _OPENING
-        if unknown := sorted(options.keys() - known):
-            raise UsageError("unknown option", expected=f"one of {sorted(known)}", found=unknown)
+        option_names = _OPTIONS | _OPENING
+        if unknown := sorted(options.keys() - option_names):
+            raise UsageError(
+                "unknown option", expected=f"one of {sorted(option_names)}", found=unknown
+            )
         self.opening = {name: options.pop(name) for name in _OPENING & options.keys()}
         if self.opening and all(isinstance(source, Slab) for source in self.sources.values()):
             raise UsageError(

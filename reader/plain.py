@@ -89,21 +89,21 @@ class PlainWindows(NamedTuple):
         ):
             return None
         lease = map_keeper.lease  # what the kernel finds mapped stays in memory
-        whole = copy_windows(
+        is_complete = copy_windows(
             *(*windows, bounds.lows, bounds.highs, view_start, array.mapped),
             *(np.empty(_RING + 1, np.int64), addressof(c_char.from_buffer(out.view(_BYTE).data))),
             out.nbytes >= _STREAMED or batches_in_turn * out.nbytes > get_cache_budget(),
         )
         del lease
-        return out if whole else None
+        return out if is_complete else None
 
 
 def find_plain_windows(
     stored: StoredField, first: int, length: int, shape: tuple[int, ...]
 ) -> PlainWindows | None:
     """Find how windows of rows of a field are copied; None where its values are not plain."""
-    others = stored.offsets, stored.frames, stored.valid, stored.size, stored.codes
-    if others.count(None) < len(others) or stored.conversion is not None:
+    other_arrays = stored.offsets, stored.frames, stored.valid, stored.size, stored.codes
+    if other_arrays.count(None) < len(other_arrays) or stored.conversion is not None:
         return None
     array = stored.values
     if not math.prod(array.shape):

@@ -87,26 +87,26 @@ class Probe:
     def measure_gather_speed(self, size: int) -> float:
         """Measure gathers of random batches in rows per second, by the median."""
         rng = np.random.default_rng(size)
-        taken: list[float] = []
+        seconds: list[float] = []
         batch = None
-        while sum(taken) < self._seconds or len(taken) < 3:
+        while sum(seconds) < self._seconds or len(seconds) < 3:
             rows = rng.choice(self._numbers, size)
             started = time.perf_counter()
             batch = self._slab.gather(rows, self._names)
-            taken.append(time.perf_counter() - started)
+            seconds.append(time.perf_counter() - started)
         del batch
-        return size / max(float(np.median(taken)), 1e-9)
+        return size / max(float(np.median(seconds)), 1e-9)
 
     def measure_loader(self, size: int, threads: int, prefetch: int, step: float = 0.0) -> Stats:
         """Measure a loader whose consumer computes for some seconds after each batch."""
         loader = self._make_loader(size, threads, prefetch)
-        enough = self._seconds * (5 if step else 1)
+        limit = self._seconds * (5 if step else 1)
         started = time.perf_counter()
         with loader:
             for _ in loader:
                 if step:
                     time.sleep(step)
-                if time.perf_counter() - started > enough and loader.stats().batches > 2:
+                if time.perf_counter() - started > limit and loader.stats().batches > 2:
                     break
         return loader.stats()
 

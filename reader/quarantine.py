@@ -111,17 +111,17 @@ class _DamagedRows(NamedTuple):
 
     def add(self, first: int, last: int, reason: str) -> "_DamagedRows":
         """Return these ranges and one more."""
-        apart = (self.lasts < first) | (self.firsts > last)
+        is_separate = (self.lasts < first) | (self.firsts > last)
         first, last = (
-            min([first, *self.firsts[~apart]]),
-            max([last, *self.lasts[~apart]]),
+            min([first, *self.firsts[~is_separate]]),
+            max([last, *self.lasts[~is_separate]]),
         )
-        place = int(np.count_nonzero(self.firsts[apart] < first))
-        reasons = [text for text, outside in zip(self.reasons, apart, strict=True) if outside]
+        place = int(np.count_nonzero(self.firsts[is_separate] < first))
+        reasons = [text for text, outside in zip(self.reasons, is_separate, strict=True) if outside]
         reasons.insert(place, reason)
         return _DamagedRows(
-            np.insert(self.firsts[apart], place, first),
-            np.insert(self.lasts[apart], place, last),
+            np.insert(self.firsts[is_separate], place, first),
+            np.insert(self.lasts[is_separate], place, last),
             tuple(reasons),
         )
 
@@ -158,8 +158,8 @@ class Quarantine:
 
     def find_damaged(self, rows: np.ndarray, names: Sequence[str]) -> Masks:
         """Find damaged rows among some, int64[n], by name of the field; only fields with any."""
-        known = {name: self._by_field[name] for name in names if name in self._by_field}
-        masks = {name: damaged.find(rows) >= 0 for name, damaged in known.items()}
+        by_field = {name: self._by_field[name] for name in names if name in self._by_field}
+        masks = {name: damaged.find(rows) >= 0 for name, damaged in by_field.items()}
         return {name: mask for name, mask in masks.items() if mask.any()}
 
     def list_failures(
@@ -168,13 +168,13 @@ class Quarantine:
         """List what `Batch.failures` says: `numbers` are those of the view, int64[n]."""
         failures = []
         for name, mask in damaged.items():
-            known = self._by_field[name]
+            ranges = self._by_field[name]
             places = np.flatnonzero(mask)
-            for place, index in zip(places.tolist(), known.find(rows[places]), strict=True):
-                failures.append(Failure(name, int(numbers[place]), known.reasons[index]))
+            for place, index in zip(places.tolist(), ranges.find(rows[places]), strict=True):
+                failures.append(Failure(name, int(numbers[place]), ranges.reasons[index]))
         return tuple(failures)
 
-    def find_others(self, count: int) -> np.ndarray:
+    def find_good_rows(self, count: int) -> np.ndarray:
         """Find some of `count` rows that are not known to be damaged: int64[n]."""
         rows = np.unique(np.linspace(0, count - 1, _CANDIDATES).astype(np.int64))
         return rows[self._all.find(rows) < 0] if len(self._all.firsts) else rows
@@ -187,16 +187,16 @@ class Quarantine:
         `shards` are those that were read: int64[n]. Raises the error where the rows are unknown, or
         too many.
         """
-        found = None if isinstance(error, RemoteUnreadable) else _find_rows(error, storage, shards)
-        if found is None:
+        bounds = None if isinstance(error, RemoteUnreadable) else _find_rows(error, storage, shards)
+        if bounds is None:
             raise error
         field, total = error.context.get("field"), storage.manifest.rows
         with self._lock:
             for name in storage.fields if field is None else [field]:
-                known = self._by_field.get(name, _NONE)
-                self._by_field[name] = known.add(*found, error.problem)
-            before = self._all.count_rows()
-            self._all = self._all.add(*found, error.problem)
+                ranges = self._by_field.get(name, _NONE)
+                self._by_field[name] = ranges.add(*bounds, error.problem)
+            count_before = self._all.count_rows()
+            self._all = self._all.add(*bounds, error.problem)
             count = self._all.count_rows()
         if count > self.limit * total:
             error.add_hint(
@@ -204,10 +204,10 @@ class Quarantine:
                 f"{mark_option('max_damaged', self.limit)} allows."
             )
             raise error
-        if count > before:
-            done = "left out of batches" if self.policy == "skip" else "filled"
-            warn(f"rows {found[0]}..{found[1]} are {done}: {error.statement}")
-        return found
+        if count > count_before:
+            action = "left out of batches" if self.policy == "skip" else "filled"
+            warn(f"rows {bounds[0]}..{bounds[1]} are {action}: {error.statement}")
+        return bounds
 
 
 def make_quarantine(on_damage: str, max_damaged: float) -> Quarantine | None:
@@ -257,11 +257,11 @@ def read_around_damage(
         try:
             if not damaged:
                 return read(numbers, places, visits, NOTHING)
-            some = np.logical_or.reduce(list(damaged.values()))
+            is_damaged = np.logical_or.reduce(list(damaged.values()))
             if quarantine.policy == "skip":
-                rest = None if visits is None else np.asarray(visits)[~some]
-                kept = RowLocations(places.shards[~some], places.in_shard[~some])
-                batch = read(numbers[~some], kept, rest, NOTHING)
+                good_visits = None if visits is None else np.asarray(visits)[~is_damaged]
+                good_places = RowLocations(places.shards[~is_damaged], places.in_shard[~is_damaged])
+                batch = read(numbers[~is_damaged], good_places, good_visits, NOTHING)
             else:
                 moved = {
                     name: _substitute(places, mask, quarantine, storage)
@@ -270,9 +270,11 @@ def read_around_damage(
                 batch = read(numbers, places, visits, Moved(damaged, moved))
         except (DamagedArray, Unreadable) as error:
             first, last = quarantine.note(error, storage, places.shards)
-            before, damaged = damaged, quarantine.find_damaged(rows, names)
-            more = any(damaged[name].sum() > before.get(name, _NO_ROWS).sum() for name in damaged)
-            if not more and ((rows >= first) & (rows <= last)).any():
+            damaged_before, damaged = damaged, quarantine.find_damaged(rows, names)
+            has_more = any(
+                damaged[name].sum() > damaged_before.get(name, _NO_ROWS).sum() for name in damaged
+            )
+            if not has_more and ((rows >= first) & (rows <= last)).any():
                 raise  # all that it is about was left out already
             continue
         batch.failures = *quarantine.list_failures(rows, numbers, damaged), *batch.failures
@@ -304,9 +306,9 @@ def blank_rows(
                 values[mask] = padding.fill
                 if padding.mask is not None:
                     batch[padding.mask][mask] = False
-        for beside in (batch.valid, batch.sizes):
-            if name in beside:
-                beside[name][mask] = 0
+        for arrays in (batch.valid, batch.sizes):
+            if name in arrays:
+                arrays[name][mask] = 0
 
 
 def _substitute(
@@ -317,10 +319,10 @@ def _substitute(
         first = int(np.argmin(damaged))
         shard, place = places.shards[first], places.in_shard[first]
     else:
-        others = quarantine.find_others(storage.manifest.rows)
-        if not len(others):
+        good_rows = quarantine.find_good_rows(storage.manifest.rows)
+        if not len(good_rows):
             raise DamagedArray("all rows are damaged", file=storage.path)
-        shard, place = storage.directory.find_shard(int(others[0]))
+        shard, place = storage.directory.find_shard(int(good_rows[0]))
     return RowLocations(
         np.where(damaged, shard, places.shards), np.where(damaged, place, places.in_shard)
     )

@@ -113,11 +113,11 @@ def _hash_rows(
     }
     for rows, batch in read_batches(lambda rows: gather(rows, list(names)), total):
         for name in names:
-            values, own = batch[name], hashes[rows.start : rows.stop]
+            values, row_hashes = batch[name], hashes[rows.start : rows.stop]
             if name in names_of_codes:
                 check_codes(values, len(names_of_codes[name]) - 1, name)
                 values = names_of_codes[name][values]
-            _hash_values(values, own, batch.valid.get(name))
+            _hash_values(values, row_hashes, batch.valid.get(name))
     return hashes
 
 

@@ -111,7 +111,7 @@ class Windowed(Selectable):
         """
         reader: WindowReader
         if of is not None:
-            if any(given is not None for given in (delta_indices, within, edges, decode)):
+            if any(option is not None for option in (delta_indices, within, edges, decode)):
                 raise UsageError("`of` takes `length` alone", field=of)
             reader = self._make_element_windows(of, length)
             names, total = choose_element_field(of, fields), reader.total
@@ -147,25 +147,25 @@ class Windowed(Selectable):
     ) -> RowWindows:
         length = None if length is None else check_integer("length", length, least=1)
         plain = delta_indices is None and within is None and edges is None
-        if plain and (known := self._row_windows.get(length)):  # another thread may replace it
-            return known
+        if plain and (windows := self._row_windows.get(length)):  # another thread may replace it
+            return windows
         if edges not in (None, "repeat", "zeros"):
             raise UsageError("unknown `edges`", expected='"repeat" or "zeros"', found=edges)
         shape, runs = WindowShape(length, delta_indices), resolve_runs(self, within)
-        made = RowWindows(self._storage, self._view, shape, runs, edges)
+        windows = RowWindows(self._storage, self._view, shape, runs, edges)
         if plain:
-            self._row_windows = {length: made}
-        return made
+            self._row_windows = {length: windows}
+        return windows
 
     def _make_element_windows(self, name: str, length: int | None) -> ElementWindows:
         if length is None:
             raise UsageError("`length` is missing", field=name)
         length = check_integer("length", length, least=1)
-        made = self._element_windows.get((name, length))
-        if made is None:
-            made = ElementWindows(self._storage, self._view, name, length)
-            self._element_windows = {(name, length): made}
-        return made
+        windows = self._element_windows.get((name, length))
+        if windows is None:
+            windows = ElementWindows(self._storage, self._view, name, length)
+            self._element_windows = {(name, length): windows}
+        return windows
 
     @cached_property
     def _found_runs(self) -> dict[str, Runs]:

@@ -240,10 +240,10 @@ class RowWindows:
                     from fieldslab.reader.images.decoded_windows import decode_windows
 
                     drawn_by = steps, epoch, memory, visits
-                    made = decode_windows(storage, self._view, starts, pieces, *drawn_by)
-                    for parts_of, others in zip(gathered, made[0], strict=True):
-                        parts_of.update(others)
-                    failures += made[1]
+                    decoded, damage = decode_windows(storage, self._view, starts, pieces, *drawn_by)
+                    for parts_of, images_of in zip(gathered, decoded, strict=True):
+                        parts_of.update(images_of)
+                    failures += damage
                 if padded is not None and self.edges == "zeros" and padded.any():
                     self._columns.clear_padded_rows(gathered, padded, storage.fields)
                 if group.indices is None:

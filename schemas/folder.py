@@ -170,14 +170,14 @@ class SlabFiles:
                 info = self._directory.get_info(name)
             except OSError:
                 continue  # removed, and there as long as it is mapped; or the next read tells
-            before, now = self.watch.stamps[name], read_stamp(info)
-            if before.inode != now.inode:
+            before, current = self.watch.stamps[name], read_stamp(info)
+            if before.inode != current.inode:
                 continue  # the file that is mapped was renamed or removed: it is what it was
-            if is_changed(before, now):
+            if is_changed(before, current):
                 self.watch.written = self.path / name
                 self.watch.check()
-            if before != now:
-                self.watch.stamps[name], same = now, False
+            if before != current:
+                self.watch.stamps[name], same = current, False
         return same
 
     def close(self) -> None:

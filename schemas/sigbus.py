@@ -59,9 +59,9 @@ class _Guard:
 
     def _push(self, handler: int) -> None:
         """Note the handler that is in front as the one to call next: each stands there once."""
-        known = [each for each in self._list_handlers() if each != handler]
+        others = [each for each in self._list_handlers() if each != handler]
         # The oldest stays: it is what the system, or the program, wants in the end.
-        handlers = [*known[:1], *known[1:][-MOST_HANDLERS + 2 :], handler]
+        handlers = [*others[:1], *others[1:][-MOST_HANDLERS + 2 :], handler]
         for place, each in enumerate(handlers, FIRST_HANDLER):
             table[place] = each
         table[HANDLERS] = len(handlers)

@@ -63,10 +63,10 @@ class SystemLayout(NamedTuple):
 
 def find_layout() -> SystemLayout | None:
     """Return the layout on this system; None where it is not known."""
-    known = platform.machine() in ("x86_64", "aarch64", "arm64")
-    if known and sys.platform == "linux":
+    is_known = platform.machine() in ("x86_64", "aarch64", "arm64")
+    if is_known and sys.platform == "linux":
         return SystemLayout(16, 152, 136, 0x4 | 0x08000000 | 0x40000000)
-    if known and sys.platform == "darwin":
+    if is_known and sys.platform == "darwin":
         return SystemLayout(24, 16, 12, 0x40 | 0x1 | 0x10)
     return None
 
@@ -175,8 +175,8 @@ class _HandlerEmitter:
         )
         above = b.select(nested, b.load(self._word(LEVEL)), b.load(self._word(HANDLERS)))
         level = b.sub(above, _I64(1))
-        again = b.and_(is_fault, b.icmp_signed("==", address, b.load(self._word(LAST))))
-        repeats = b.select(again, b.add(b.load(self._word(REPEATS)), _I64(1)), _I64(0))
+        is_repeated = b.and_(is_fault, b.icmp_signed("==", address, b.load(self._word(LAST))))
+        repeats = b.select(is_repeated, b.add(b.load(self._word(REPEATS)), _I64(1)), _I64(0))
         b.store(address, self._word(LAST))
         b.store(repeats, self._word(REPEATS))
         handled = b.and_(

@@ -43,12 +43,16 @@ _UNTRUSTED, _TRUSTED = "untrusted comment: ", "trusted comment: "
 
 
 class Signature(NamedTuple):
-    """A signature: the number of its key, what it is of the manifest, a comment, and of both."""
+    """A signature of minisign.
+
+    The number of the key, the signature of the manifest, a trusted comment, and the global
+    signature, which is of the signature and the comment.
+    """
 
     number: bytes
     signature: bytes
     comment: str
-    both: bytes
+    global_signature: bytes
 
 
 class PublicKey(NamedTuple):
@@ -128,10 +132,11 @@ def sign_slab(files: SlabFiles, key: Path, place: tuple[Store, str]) -> PublicKe
     private = ed25519.Ed25519PrivateKey.from_private_bytes(secret[:_SEED])
     signature = private.sign(_digest_manifest(files))
     comment = f"timestamp:{int(time.time())}\tfile:{MANIFEST}\tid:{files.manifest.id}"
-    both = private.sign(signature + comment.encode())
+    global_signature = private.sign(signature + comment.encode())
     text = (
         f"{_UNTRUSTED}signature of a slab by fieldslab\n"
-        f"{_encode(_HASHED + number + signature)}\n{_TRUSTED}{comment}\n{_encode(both)}\n"
+        f"{_encode(_HASHED + number + signature)}\n{_TRUSTED}{comment}\n"
+        f"{_encode(global_signature)}\n"
     )
     store, name = place
     store.write(name, text.encode())
@@ -163,13 +168,15 @@ def parse_signature(text: bytes, path: Path) -> Signature:
     """Parse a signature of minisign. Raises BadSignature for what is none."""
     try:
         _, first, comment, second, *_ = text.decode().splitlines()
-        signed, both = (base64.b64decode(line, validate=True) for line in (first, second))
+        signed, global_signature = (
+            base64.b64decode(line, validate=True) for line in (first, second)
+        )
     except (ValueError, binascii.Error):
         raise _make_bad_error(path, "the signature cannot be read") from None
     number, signature = signed[2:10], signed[10:]
     if signed[:2] != _HASHED or len(signature) != _SIGNED or not comment.startswith(_TRUSTED):
         raise _make_bad_error(path, "the signature is of an unknown kind", expected="minisign")
-    return Signature(number, signature, comment.removeprefix(_TRUSTED), both)
+    return Signature(number, signature, comment.removeprefix(_TRUSTED), global_signature)
 
 
 def check_signature(files: SlabFiles, key: PublicKey) -> str:
@@ -206,7 +213,7 @@ def check_signature(files: SlabFiles, key: PublicKey) -> str:
     try:
         public = ed25519.Ed25519PublicKey.from_public_bytes(key.key)
         public.verify(parsed.signature, _digest_manifest(files))
-        public.verify(parsed.both, parsed.signature + parsed.comment.encode())
+        public.verify(parsed.global_signature, parsed.signature + parsed.comment.encode())
     except InvalidSignature:
         problem = "the signature does not fit: the manifest is not the one that was signed"
         raise _make_bad_error(path, problem) from None

@@ -71,12 +71,12 @@ class NvImageCodec:
     ) -> np.ndarray:
         """See `Decoder.decode`."""
         pictures, corners, statuses = self._decode_regions(images, which, crops, max_pixels, 0)
-        good = np.flatnonzero(statuses == _OK)
-        on_host = [np.ascontiguousarray(pictures[index].cpu()) for index in good]
+        decodable = np.flatnonzero(statuses == _OK)
+        on_host = [np.ascontiguousarray(pictures[index].cpu()) for index in decodable]
         count = len(images.addresses)
         addresses, lengths = np.zeros(count, np.uint64), np.zeros(count, np.int64)
         sizes, boxes = np.zeros((count, 2), np.uint32), crops.boxes.copy()
-        for index, pixels in zip(good, on_host, strict=True):
+        for index, pixels in zip(decodable, on_host, strict=True):
             image = which[index]
             addresses[image], lengths[image] = pixels.ctypes.data, pixels.nbytes
             sizes[image] = pixels.shape[:2]
@@ -88,9 +88,9 @@ class NvImageCodec:
             codes=np.full(count, CODES["rgb"], np.uint8),
         )
         placed = self._planes.decode(
-            decoded, which[good], Crops(boxes, crops.flips), target, max_pixels
+            decoded, which[decodable], Crops(boxes, crops.flips), target, max_pixels
         )
-        statuses[good] = placed
+        statuses[decodable] = placed
         return statuses
 
     def decode_on_device(
@@ -152,7 +152,7 @@ class NvImageCodec:
         if not self._decodes_regions:
             low, high = np.zeros_like(low), images.sizes[which].astype(np.int64)
         pictures: list[Any] = [None] * len(which)
-        good, streams, kept = [], [], []
+        decodable, streams, whole_streams = [], [], []
         for index in np.flatnonzero(statuses == _OK):
             image = which[index]
             try:
@@ -167,12 +167,12 @@ class NvImageCodec:
             if (whole.height, whole.width) != tuple(images.sizes[image]):
                 statuses[index] = _DAMAGED
                 continue
-            good.append(index)
+            decodable.append(index)
             streams.append(part)
-            kept.append(whole)
-        if good:
+            whole_streams.append(whole)
+        if decodable:
             decoded = self._call_library(streams, stream)
-            for index, picture in zip(good, decoded, strict=True):
+            for index, picture in zip(decodable, decoded, strict=True):
                 expected = (*(high[index] - low[index]), 3)
                 if picture is None or tuple(picture.shape) != expected:
                     statuses[index] = _DAMAGED

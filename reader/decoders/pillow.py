@@ -84,9 +84,9 @@ def read_size_and_orientation(data: bytes) -> tuple[int, int, int]:
     try:
         with Image.open(io.BytesIO(data)) as image:
             turned = image.getexif().get(_ORIENTATION, 1)
-            known = isinstance(turned, int) and 1 <= turned <= 8
+            is_valid = isinstance(turned, int) and 1 <= turned <= 8
             # Pillow turns TIFF by itself.
-            return image.height, image.width, turned if known and image.format != "TIFF" else 1
+            return image.height, image.width, turned if is_valid and image.format != "TIFF" else 1
     except Exception:  # noqa: BLE001  # see `_decode_pixels`
         return 0, 0, 1
 

@@ -32,8 +32,8 @@ def make_draw_numbers(rows: np.ndarray, visits: np.ndarray | None) -> np.ndarray
     from fieldslab.reader.draws.permutation import hash_numbers, make_keys
 
     key = make_keys("visit")
-    again = hash_numbers(numbers + hash_numbers(visits.astype(np.uint64), key), key)
-    return np.where(visits == 0, numbers, again)
+    later_numbers = hash_numbers(numbers + hash_numbers(visits.astype(np.uint64), key), key)
+    return np.where(visits == 0, numbers, later_numbers)
 
 
 def count_visits(rows: np.ndarray) -> np.ndarray:

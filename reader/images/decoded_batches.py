@@ -82,8 +82,8 @@ def gather_images(
         visits, moved = visits[keep], moved.select(keep)
         decoded = {name: each.select_rows(keep) for name, each in decoded.items()}
     lap("decode")
-    others = [storage.load_field(name) for name in names if name not in images]
-    columns = moved.gather(storage.gather, others, locations, memory)
+    other_fields = [storage.load_field(name) for name in names if name not in images]
+    columns = moved.gather(storage.gather, other_fields, locations, memory)
     values: dict[str, Values] = {}
     for name in names:
         values[name] = decoded[name].values if name in decoded else columns.values[name]

@@ -156,9 +156,9 @@ def decode_images(
 @cache
 def _mark_supported_codes(codes: frozenset[int]) -> np.ndarray:
     """Mark the image codes that a decoder takes: bool[256]."""
-    taken = np.zeros(256, np.bool_)
-    taken[list(codes)] = True
-    return taken
+    is_supported = np.zeros(256, np.bool_)
+    is_supported[list(codes)] = True
+    return is_supported
 
 
 class _DecodingJob:
@@ -198,10 +198,10 @@ class _DecodingJob:
             shape = (len(boxes), len(chosen), *shape)
             part = np.ascontiguousarray(boxes[:, chosen]), flips[:, chosen]
             if staged is not None:
-                records, others = staged[1][:, chosen], staged[2]
-                host = np.empty(shape if len(others) else (0, *shape[1:]), dtype)
-                self._decode_on_host(others, *part, host)
-                done = others[self.statuses[others] == _OK]
+                records, on_host = staged[1][:, chosen], staged[2]
+                host = np.empty(shape if len(on_host) else (0, *shape[1:]), dtype)
+                self._decode_on_host(on_host, *part, host)
+                done = on_host[self.statuses[on_host] == _OK]
                 arrays.append(StagedSize(records, shape[2:], done, host[done]))
                 continue
             if self.images.device is not None:
@@ -293,12 +293,12 @@ class _DecodingJob:
             self.bias,
             self.images.max_pixels,
         )
-        others = pending[~on_device[pending]]
-        if len(others):
+        on_host = pending[~on_device[pending]]
+        if len(on_host):
             host = np.empty(shape, dtype)
-            self._decode_on_host(others, boxes, flips, host)
-            others = others[self.statuses[others] == _OK]
-            device.scatter_rows(out, others, host[others])
+            self._decode_on_host(on_host, boxes, flips, host)
+            on_host = on_host[self.statuses[on_host] == _OK]
+            device.scatter_rows(out, on_host, host[on_host])
         return out
 
     def _decode_on_host(
@@ -338,12 +338,12 @@ class _DecodingJob:
         for decoder in chain:
             if not len(which):
                 return
-            taken = which[
+            chosen = which[
                 _mark_supported_codes(frozenset(decoder.codes))[self.encoded.codes[which]]
             ]
-            if len(taken):
-                self.statuses[taken] = decoder.decode(
-                    self.encoded, taken, crops, target, self.images.max_pixels
+            if len(chosen):
+                self.statuses[chosen] = decoder.decode(
+                    self.encoded, chosen, crops, target, self.images.max_pixels
                 )
                 which = which[self.statuses[which] == _UNSUPPORTED]
 
@@ -392,8 +392,8 @@ def _make_damaged_image_error(
 ) -> DamagedImage:
     hint = 'ImageSteps(..., on_error="skip" or "fill") continues without it.'
     if status == Status.UNSUPPORTED and decoder != "auto":
-        asked = decoder if isinstance(decoder, str) else decoder.name
-        hint = f'Only `{asked}` was tried; decoder="auto" tries all that are installed.'
+        decoder_name = decoder if isinstance(decoder, str) else decoder.name
+        hint = f'Only `{decoder_name}` was tried; decoder="auto" tries all that are installed.'
     if status == Status.TOO_LARGE:
         hint = "If you trust it, give ImageSteps a larger `max_pixels`."
     return DamagedImage(MEANINGS[Status(status)], file=file, field=name, row=row, hint=hint)

@@ -70,11 +70,11 @@ def _fill_codecs(
 ) -> None:
     """Fill in the codes of rows whose slab does not store them: see `Members.find_codecs`."""
     detected = np.flatnonzero(codecs == DETECT)
-    known = (codecs != 0) & (codecs != DETECT)
-    codes[known] = codecs[known]
-    found = np.empty(len(detected), np.uint8)
-    _detect_codecs(starts[detected], lengths[detected], found)
-    codes[detected] = found
+    is_known = (codecs != 0) & (codecs != DETECT)
+    codes[is_known] = codecs[is_known]
+    detected_codes = np.empty(len(detected), np.uint8)
+    _detect_codecs(starts[detected], lengths[detected], detected_codes)
+    codes[detected] = detected_codes
 
 
 @kernel("void(uint64[::1], int64[::1], uint8[::1])")

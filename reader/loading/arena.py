@@ -110,7 +110,7 @@ class PickledValue(NamedTuple):
 
 def dump_value(value: Any, pool: SharedPool) -> PickledValue:
     """Pickle a value; large arrays that are not in the arena are copied to it."""
-    references, kept = [], []
+    references, buffers = [], []
 
     def place(buffer: pickle.PickleBuffer) -> bool:
         data = buffer.raw()
@@ -126,12 +126,12 @@ def dump_value(value: Any, pool: SharedPool) -> PickledValue:
             reference = pool.arena.find_offset(buffer.raw())
             assert reference is not None
         references.append(reference)
-        kept.append(buffer)
+        buffers.append(buffer)
         return False
 
     file = BytesIO()
     _Pickler(file, 5, buffer_callback=place).dump(value)
-    return PickledValue(file.getvalue(), references, kept)
+    return PickledValue(file.getvalue(), references, buffers)
 
 
 def load_value(payload: bytes, buffers: Iterable[Any]) -> Any:

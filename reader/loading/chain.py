@@ -178,7 +178,7 @@ def check_transforms(
         raise UsageError("`transforms` must be a list", found=repr(transforms), hint=hint)
     fields: dict[str, Field | None] = {**gathered}
     fields |= dict.fromkeys(decoded)
-    known = True
+    names_are_known = True
     for transform in transforms:
         if not callable(transform):
             raise UsageError(
@@ -186,8 +186,9 @@ def check_transforms(
                 found=repr(transform),
                 hint="Steps for images, such as Normalize(), belong in `decode`.",
             )
-        known = known and isinstance(transform, Transform)  # nobody knows what a function makes
-        if known and isinstance(transform, Transform):
+        # Nobody knows what a function makes.
+        names_are_known = names_are_known and isinstance(transform, Transform)
+        if names_are_known and isinstance(transform, Transform):
             transform.check(fields)
     return list(transforms)
 

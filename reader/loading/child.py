@@ -49,16 +49,16 @@ class BatchServer:
 
     def pack_outcomes(self, result: Any) -> Any:
         """Convert a batch to a message; its memory is kept until the program releases it."""
-        held = self._pool.arena.slots
+        states = self._pool.arena.slots
         with self._lock:
-            for slot in [slot for slot in self._kept if not held[slot]]:
+            for slot in [slot for slot in self._kept if not states[slot]]:
                 del self._kept[slot]
                 self._slots.append(slot)
         message = dump_value(result, self._pool)
         with self._lock:
             slots = [self._slots.popleft() for _ in message.kept]
             for slot, buffer in zip(slots, message.kept, strict=True):
-                held[slot] = 1
+                states[slot] = 1
                 self._kept[slot] = buffer
         return message.payload, message.references, slots
 

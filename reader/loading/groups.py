@@ -21,8 +21,8 @@ def choose_group_size(preparation: Preparation) -> int:
     """Choose how many batches are made together; 1 if they are not small."""
     if not preparation.takes_groups:
         return 1
-    fit = GROUP_BYTES // max(preparation.batch_bytes, 1)
-    return max(min(fit, _MOST, preparation.batch_count // _LEAST_GROUPS), 1)
+    fitting = GROUP_BYTES // max(preparation.batch_bytes, 1)
+    return max(min(fitting, _MOST, preparation.batch_count // _LEAST_GROUPS), 1)
 
 
 class GroupMaker:

@@ -98,12 +98,12 @@ class LoaderProcess:
     """The process. It ends when nobody holds this object, and with the program."""
 
     def __init__(self) -> None:
-        connection, theirs = Pipe()
+        connection, child_connection = Pipe()
         file = create_arena_file()
         try:
             # It counts batches that may be made; a thread that waits for it needs no lock.
             permits = os.eventfd(0, os.EFD_SEMAPHORE | os.EFD_CLOEXEC)
-            numbers = {"connection": theirs.fileno(), "arena": file, "permits": permits}
+            numbers = {"connection": child_connection.fileno(), "arena": file, "permits": permits}
             code = _CODE.format(path=sys.path, **numbers)
             child = subprocess.Popen(
                 [os.fsdecode(spawn.get_executable()), "-u", "-c", code],
@@ -114,7 +114,7 @@ class LoaderProcess:
             self._finalizer = finalize(self, _kill_process, child, connection, permits)
             self._leases = Leases(Arena(file))
         finally:
-            theirs.close()
+            child_connection.close()
             os.close(file)
         self.pid = child.pid
         self._child = child

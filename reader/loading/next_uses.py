@@ -29,27 +29,27 @@ class NextUses:
         self._stage = self._find_stage()
         self._started = time.monotonic()
 
-    def advance(self, rows: int, behind: int) -> tuple[np.ndarray, np.ndarray] | None:
-        """Note that so many more rows were asked for; the last `behind` may not be read yet.
+    def advance(self, rows: int, unread: int) -> tuple[np.ndarray, np.ndarray] | None:
+        """Note that so many more rows were asked for; the last `unread` may not be read yet.
 
         Where the order turns to other shards, return shards, int64[n], and in how many seconds
         each is needed, float64[n]; those that are being read are not among them. Otherwise None.
         """
         world_size = self._plan.world_size
         self._position += rows * world_size
-        stage, before = self._find_stage(), self._stage
-        if stage == before:
+        stage, last_stage = self._find_stage(), self._stage
+        if stage == last_stage:
             return None
         self._stage = stage
-        read = min(self._borders[max(stage - 2, 0)], self._position - behind * world_size)
+        read = min(self._borders[max(stage - 2, 0)], self._position - unread * world_size)
         current, following = self._current, self._following
-        over = (current.stops <= read) | (current.starts >= current.stops)
-        coming = (current.starts > self._position) & ~over
-        known = coming | (over & (following.starts < following.stops))
-        starts = np.where(over, following.starts + self._plan.length, current.starts)
+        is_read = (current.stops <= read) | (current.starts >= current.stops)
+        is_ahead = (current.starts > self._position) & ~is_read
+        has_next_use = is_ahead | (is_read & (following.starts < following.stops))
+        starts = np.where(is_read, following.starts + self._plan.length, current.starts)
         elapsed = time.monotonic() - self._started
         pace = elapsed / (self._position - self._plan.start)
-        return self._shards[known], (starts[known] - self._position) * pace
+        return self._shards[has_next_use], (starts[has_next_use] - self._position) * pace
 
     def _find_stage(self) -> int:
         return int(np.searchsorted(self._borders, self._position, side="right"))

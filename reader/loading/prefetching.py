@@ -169,9 +169,9 @@ class _Asking:
     ) -> None:
         """Say when shards are needed next, where the order turns to other ones."""
         if self._next_uses is not None:
-            told = self._next_uses.advance(rows, self.rows)
-            if told is not None:
-                evictions.note_next_use(fields, *told)
+            next_uses = self._next_uses.advance(rows, self.rows)
+            if next_uses is not None:
+                evictions.note_next_use(fields, *next_uses)
 
     def _widen(self) -> None:
         """Go further ahead if batches had to wait meanwhile."""

@@ -157,8 +157,8 @@ class Preparation:
         numbers, names = check_rows(rows, len(slab)), self._fields
         windows = self._order.windows
         if windows is not None:
-            given = visits, self._decode, self._epoch
-            batch = windows.read(numbers, names, memory, self._batches_in_turn, *given)
+            drawing = visits, self._decode, self._epoch
+            batch = windows.read(numbers, names, memory, self._batches_in_turn, *drawing)
             watch.record_stage("gather")
             return batch
         return read_batch(

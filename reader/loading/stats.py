@@ -194,9 +194,9 @@ class Recorder:
         """Count the batches that were added since the last call."""
         with self._lock:
             while self.added:
-                asked, self._last, counted = self.added.popleft()
+                asked_at, self._last, counted = self.added.popleft()
                 rows, nbytes, stages, failures, tokens, padded = counted
-                waited = self._last - asked
+                waited = self._last - asked_at
                 self._batches += 1
                 self._rows += rows
                 self._bytes += nbytes

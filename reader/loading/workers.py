@@ -101,13 +101,13 @@ class TaskQueue(Generic[_Made]):
         """See `Workers.get_next`."""
         # After a training step nothing of this is in the caches: no function is called here that
         # is not needed, for each takes 3 us then.
-        taken = self._taken
-        if taken >= self._count:
+        number = self._taken
+        if number >= self._count:
             raise StopIteration
-        outcome = None if self._stopped else self._done[taken % self._places].get()
+        outcome = None if self._stopped else self._done[number % self._places].get()
         if outcome is None:
             raise self._make_end_error()
-        self._taken = taken + 1
+        self._taken = number + 1
         self._todo.put(next(self._tasks))  # there are `ahead` at most
         if isinstance(outcome, _Failure):
             self.stop()

@@ -333,9 +333,9 @@ def _any_reached(ends: np.ndarray, rows: np.ndarray) -> bool:
 
 
 def _make_field_sources(slab: Slab, field: str, names: Sequence[str]) -> Sources:
-    sources, known = group_by_field(slab, field)
-    _check_names(names, known)
-    places = {name: place for place, name in enumerate(known)}
+    sources, field_names = group_by_field(slab, field)
+    _check_names(names, field_names)
+    places = {name: place for place, name in enumerate(field_names)}
     chosen = np.array([places[name] for name in names])
     sizes, starts = sources.sizes[chosen], sources.starts[chosen]
     return sources._replace(sizes=sizes, starts=starts, steps=np.ones_like(sizes))
@@ -355,7 +355,7 @@ def _check_weights(weights: Any) -> dict[str, float]:
     return {name: float(weight) for name, weight in weights.items()}
 
 
-def _check_names(names: Sequence[str], known: Any) -> None:
+def _check_names(names: Sequence[str], source_names: Any) -> None:
     for name in names:
-        if name not in known:
-            raise make_unknown_name_error(f"no source is called {name!r}", name, known)
+        if name not in source_names:
+            raise make_unknown_name_error(f"no source is called {name!r}", name, source_names)

@@ -96,16 +96,18 @@ def recall_order(key: Mapping[str, Any]) -> Order:
 
 
 def _make_order(name: str, arguments: list[Any], options: dict[str, Any]) -> Order:
-    made = ORDERS.load(name)
-    if not (isinstance(made, type) and issubclass(made, Order)):
+    order_class = ORDERS.load(name)
+    if not (isinstance(order_class, type) and issubclass(order_class, Order)):
         raise UsageError(f"{mark_option('order')}: {name} is not an order", hint=_HINT)
     try:
-        order = made(*arguments, **options)
+        order = order_class(*arguments, **options)
     except FieldslabError:
         raise
     except (TypeError, ValueError, OverflowError) as error:
         problem = f"{mark_option('order')}: {error}"
-        signature = inspect.signature(made).replace(return_annotation=inspect.Signature.empty)
+        signature = inspect.signature(order_class).replace(
+            return_annotation=inspect.Signature.empty
+        )
         raise UsageError(problem, hint=f"Write {name}{signature}.") from None
     return order
 

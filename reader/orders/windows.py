@@ -218,13 +218,13 @@ class AttachedWindows(Order):
             )
             total, runs = elements.total, elements.runs
             borders = [elements.count_before(row) for row in borders]
-        whole = Runs([0], [total]) if runs is None else runs
-        whole.check_rows(total)
-        self._runs = whole.cut(np.unique(np.array(borders, np.int64)))
+        runs_to_cut = Runs([0], [total]) if runs is None else runs
+        runs_to_cut.check_rows(total)
+        self._runs = runs_to_cut.cut(np.unique(np.array(borders, np.int64)))
         if order.of is None:
             drops = order.edges == "drop"  # and starts are such that no window goes beyond its run
-            kept = None if runs is None and not borders else self._runs
-            bounds = (None, None) if drops else (kept, order.edges)
+            cut_runs = None if runs is None and not borders else self._runs
+            bounds = (None, None) if drops else (cut_runs, order.edges)
             self.windows = RowWindows(slab.storage, slab.view, shape, *bounds)
         runs = self._runs
         self._first = 0

@@ -265,8 +265,8 @@ class StoredArray:
         if self._random:
             advise_random_access(mapped.array)
         with map_keeper.lock:
-            kept = self._arrays.setdefault(shard, mapped)
-            if kept is mapped:  # else another thread was faster
+            array = self._arrays.setdefault(shard, mapped)
+            if array is mapped:  # else another thread was faster
                 self._ticks[shard] = next(map_keeper.ticks)
                 self.addresses[shard] = self.mapped[shard] = get_address(mapped.array)
                 self._missing -= 1
@@ -274,7 +274,7 @@ class StoredArray:
             if pin:
                 self.pinned[shard] = self.mapped[shard]
         map_keeper.make_room()
-        return kept
+        return array
 
     def _verify_shard_blocks(self, shard: int, blocks: Sequence[int]) -> None:
         assert self.marks is not None

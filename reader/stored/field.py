@@ -66,8 +66,10 @@ class StoredField:
         self._shards = shards
         self.arrays = arrays = dict[Role, StoredArray]()
         for spec in field.list_arrays():
-            seen = self.dtype if spec.role == "values" and field.compression is None else spec.dtype
-            arrays[spec.role] = StoredArray(spec, seen, field, shards)
+            read_dtype = (
+                self.dtype if spec.role == "values" and field.compression is None else spec.dtype
+            )
+            arrays[spec.role] = StoredArray(spec, read_dtype, field, shards)
         self.values = arrays["values"]
         self.offsets = arrays.get("offsets")
         self.lengths = arrays.get("lengths")
@@ -83,8 +85,8 @@ class StoredField:
         self.frames: FieldFrames | None = None
         if field.compression is not None:
             self.frames = FieldFrames(field, shards)
-        others = self.valid, self.offsets, self.frames, self.codes
-        self._as_stored = others.count(None) == 4 and field.kind != "categorical"
+        other_arrays = self.valid, self.offsets, self.frames, self.codes
+        self._as_stored = other_arrays.count(None) == 4 and field.kind != "categorical"
 
     def cast(self, dtype: str) -> "StoredField":
         """Return the field over the same arrays, with values in a dtype of `check_cast`."""

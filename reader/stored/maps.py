@@ -103,25 +103,25 @@ class MapKeeper:
 
         For at most a second: the system has more maps than `limit`.
         """
-        many = self.limit - self.limit // 16
-        if count_maps() < many:
+        most = self.limit - self.limit // 16
+        if count_maps() < most:
             return
         deadline = time.monotonic() + _LONGEST_WAIT
         while (
             threading.get_ident() not in self._holders
             and self._count_waiting()
-            and count_maps() >= many
+            and count_maps() >= most
             and time.monotonic() < deadline
         ):
             time.sleep(0.001)
 
     def make_room(self) -> None:
         """Unmap the coldest arrays where there are too many maps."""
-        kept = self.limit - self.limit // 8
-        if count_maps() <= kept:
+        most = self.limit - self.limit // 8
+        if count_maps() <= most:
             return
         with self.lock:
-            if count_maps() - self._count_waiting() > kept:
+            if count_maps() - self._count_waiting() > most:
                 self._unmap_coldest(self.limit // 16)
 
     def _unmap_coldest(self, number: int) -> None:

@@ -105,10 +105,10 @@ class Mirrors:
                     return
             done()
 
-        asked = [mirror.prefetch(some, share, finish) for mirror, some in split]
-        if not any(asked):
+        requested = [mirror.prefetch(some, share, finish) for mirror, some in split]
+        if not any(requested):
             return False
-        finish(1 + asked.count(False))
+        finish(1 + requested.count(False))
         return True
 
     def cancel_prefetch(self) -> None:
@@ -186,8 +186,8 @@ class MirroredArray:
         for placed in self._placed:
             if placed.shards.mirror is mirror:
                 folders, columns = np.divmod(units, mirror.blocks.width)
-                found = folders[(columns == placed.column) & (folders < mirror.blocks.shards)]
-                shards: list[int] = (found + placed.shards.first).tolist()
+                own_folders = folders[(columns == placed.column) & (folders < mirror.blocks.shards)]
+                shards: list[int] = (own_folders + placed.shards.first).tolist()
                 return shards
         return []
 

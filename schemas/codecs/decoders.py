@@ -54,8 +54,8 @@ def describe_decoders() -> list[DecoderInfo]:
     """Describe our own decoders, in the order in which they are tried, then those of plugins."""
     return [
         *(
-            own.inspect(DecoderInfo(name, own.takes, library=own.library))
-            for name, own in _OWN.items()
+            entry.inspect(DecoderInfo(name, entry.takes, library=entry.library))
+            for name, entry in _OWN.items()
         ),
         *(_describe_plugin(point) for point in DECODERS.find_plugins().values()),
     ]

@@ -120,10 +120,10 @@ def load_library(name: str) -> Library | None:
     version = "2.0 or 2.1"
     if regions:
         version = "3.1 or newer" if hasattr(opened, "tj3TransformBufSize") else "3.0"
-    known = _NEEDED + (_REGIONS if regions else ())
+    required = _NEEDED + (_REGIONS if regions else ())
     functions = {
         function: ctypes.cast(getattr(opened, function), ctypes.c_void_p).value or 0
-        for function in known
+        for function in required
     }
     return Library(
         _find_library_file(functions["tjTransform"]) or name, version, regions, functions

@@ -80,8 +80,10 @@ class BlockMap:
         blocks = np.ones((self.shards, self.width), np.int64)
         blocks[:, :-1] = -(-sizes // BLOCK)
         tables = [-(-size // BLOCK) for size in table_sizes]
-        ones = [1] if manifest.tables is not None else []
-        self.blocks = np.concatenate([blocks.reshape(-1), np.array([*tables, *ones], np.int64)])
+        folder_table = [1] if manifest.tables is not None else []
+        self.blocks = np.concatenate(
+            [blocks.reshape(-1), np.array([*tables, *folder_table], np.int64)]
+        )
         self.first_bytes = np.zeros(len(self.blocks) + 1, np.int64)
         np.cumsum(-(-self.blocks // GRANULE), out=self.first_bytes[1:])
         self._list_files = lru_cache(256)(self._list_folder_files)

@@ -29,9 +29,9 @@ _OWN = "Give a directory of its own, which need not exist yet."
 
 def find_default_cache() -> Path:
     """Return the cache directory for slabs that are opened without one."""
-    named = os.environ.get(ENVIRONMENT)
-    if named:
-        return Path(named)
+    path = os.environ.get(ENVIRONMENT)
+    if path:
+        return Path(path)
     base = os.environ.get("XDG_CACHE_HOME")
     return (Path(base) if base else Path.home() / ".cache") / "fieldslab" / "slabs"
 

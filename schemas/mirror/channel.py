@@ -189,9 +189,9 @@ class Channel:
     def _open(
         self, process: HelperProcess, key: str = MANIFEST, most: int | None = MAX_BYTES
     ) -> Ticket:
-        what = self.number, self._place, self._options, _list_environment(), key, most
+        arguments = self.number, self._place, self._options, _list_environment(), key, most
         try:
-            return process.ask(lambda request: Open(request, *what))
+            return process.ask(lambda request: Open(request, *arguments))
         except TypeError:
             raise UsageError(
                 f"{mark_option('storage_options')} hold what cannot be sent to another process",

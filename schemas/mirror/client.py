@@ -94,38 +94,38 @@ class HelperProcess:
 
     def __init__(self) -> None:
         """Start it. Raises WorkerDied where the system refuses."""
-        ours, theirs = socket.socketpair()
+        own_socket, helper_socket = socket.socketpair()
         code = _CODE.format(
-            path=_list_import_paths(), descriptor=theirs.fileno(), parent=os.getpid()
+            path=_list_import_paths(), descriptor=helper_socket.fileno(), parent=os.getpid()
         )
         try:
             child = subprocess.Popen(
                 [os.fsdecode(spawn.get_executable()), "-I", "-c", code],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
-                pass_fds=[theirs.fileno()],
+                pass_fds=[helper_socket.fileno()],
                 process_group=0,  # Ctrl-C is for the program
             )
         except OSError as error:
-            ours.close()
+            own_socket.close()
             raise WorkerDied(f"the helper process cannot be started: {error}") from error
         finally:
-            theirs.close()
+            helper_socket.close()
         self.pid = child.pid
         self._child = child
-        self._socket = ours
+        self._socket = own_socket
         self._tickets = _Tickets()
         self._numbers = itertools.count()
         self._sending = threading.Lock()
         self._detached = deque[int]()
         # The collector only hangs up, since it may run anywhere; the thread below waits.
-        self._finalizer = finalize(self, _hang_up, ours)
+        self._finalizer = finalize(self, _hang_up, own_socket)
         self._finalizer.atexit = False
-        self._at_exit = partial(_end_process, child, ours)
+        self._at_exit = partial(_end_process, child, own_socket)
         atexit.register(self._at_exit)
         threading.Thread(
             target=_receive_answers,
-            args=(ours, self._tickets, child),
+            args=(own_socket, self._tickets, child),
             name="fieldslab-helper",
             daemon=True,
         ).start()

@@ -136,8 +136,8 @@ def pin_mirror(cache: CacheDirectory, content: str, pinned: bool) -> None:
 
 
 def _open_mirror(cache: CacheDirectory, content: str) -> MirrorFiles:
-    others = [other for other in cache.list_mirrors() if other != content]
-    return next(open_mirrors(cache, others))
+    other_contents = [name for name in cache.list_mirrors() if name != content]
+    return next(open_mirrors(cache, other_contents))
 
 
 def _describe_mirror(cache: CacheDirectory, mirror: MirrorFiles) -> MirrorInfo:

@@ -26,10 +26,10 @@ class MirroredFiles(SlabFiles):
         self.watch = Watch(None)  # files change as they are filled
         self.path = UrlPath(hide_credentials(mirror.origin.place).rstrip("/"))
         self.mirror = mirror
-        this = ref(self)  # the mirror must not keep what closes it
+        weak_self = ref(self)  # the mirror must not keep what closes it
 
         def describe_rows(position: int) -> str | None:
-            files = this()
+            files = weak_self()
             return None if files is None else files._describe_rows(position)
 
         mirror.describe_rows = describe_rows

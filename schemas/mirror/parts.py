@@ -192,8 +192,8 @@ class Parts:
             start, stop = other.start, other.stop
             other.started = True
             part.absorbed.append(other)
-        for taken in range(start, stop):
-            self._pending[taken] = part
+        for block in range(start, stop):
+            self._pending[block] = part
         part.start, part.stop = min(part.start, start), max(part.stop, stop)
         return True
 

@@ -66,13 +66,13 @@ class MirrorFiles:
         finally:
             self.presence.unlock_unit(index)
 
-    def withdraw_manifest(self, held: ExitStack) -> bool:
+    def withdraw_manifest(self, locks: ExitStack) -> bool:
         """Make it an incomplete mirror again; False if it is being read as a slab.
 
-        Until `held` is closed, no other process begins to read it.
+        Until `locks` is closed, no other process begins to read it.
         """
         directory = os.open(self.sparse.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        held.callback(os.close, directory)
+        locks.callback(os.close, directory)
         with suppress(FileNotFoundError):
             os.stat(MANIFEST, dir_fd=directory, follow_symlinks=False)
             try:
@@ -88,11 +88,14 @@ class MirrorFiles:
         self.sparse.close()
 
 
-def open_mirrors(cache: CacheDirectory, known: Container[str] = ()) -> Iterator[MirrorFiles]:
-    """Open the mirrors of a cache directory, but for those known, one by one; each to be closed."""
+def open_mirrors(cache: CacheDirectory, excluded: Container[str] = ()) -> Iterator[MirrorFiles]:
+    """Open the mirrors of a cache directory, but for those excluded, one by one.
+
+    Each is to be closed.
+    """
     for content in cache.list_mirrors():
         with suppress(FieldslabError, OSError):
-            if content not in known:
+            if content not in excluded:
                 data = (cache.path / (content + SIDE) / MANIFEST).read_bytes()
                 manifest = decode_manifest(data)
                 if manifest.id == content:
@@ -139,8 +142,8 @@ class Room:
                 excess = 0 if self._limit is None else self._count_excess(count)
                 if excess > 0:
                     # More than needed, since it takes as long to look for little as for much.
-                    wanted = max(excess, min((self._limit or 0) // 50, _MOST_AT_ONCE))
-                    excess -= self._evict(wanted, is_held)
+                    evict_bytes = max(excess, min((self._limit or 0) // 50, _MOST_AT_ONCE))
+                    excess -= self._evict(evict_bytes, is_held)
                 if excess <= 0:
                     self._cache.add_used_bytes(count)
                     return
@@ -194,13 +197,13 @@ class Room:
         ]
         heapq.heapify(candidates)
         freed = 0
-        with ExitStack() as held:
+        with ExitStack() as locks:
             allowed = dict[str, bool]()
             while candidates and freed < count:
                 _, content, unit = heapq.heappop(candidates)
                 mirror = self._mirrors[content]
                 if content not in allowed:
-                    allowed[content] = mirror.withdraw_manifest(held)
+                    allowed[content] = mirror.withdraw_manifest(locks)
                 if allowed[content]:
                     freed += mirror.evict_unit(unit)
         self._cache.add_used_bytes(-freed)

@@ -314,12 +314,12 @@ def _find_profile() -> dict[str, Any]:
 
     Raises MissingLibrary where a profile was named, and boto3 is not here.
     """
-    named = os.environ.get("AWS_PROFILE")
+    profile = os.environ.get("AWS_PROFILE")
     files = Path(os.environ.get("AWS_SHARED_CREDENTIALS_FILE", "~/.aws/credentials")).expanduser()
-    if not named and ("AWS_ACCESS_KEY_ID" in os.environ or not files.is_file()):
+    if not profile and ("AWS_ACCESS_KEY_ID" in os.environ or not files.is_file()):
         return {}
     if find_spec("boto3") is None:
-        if not named:
+        if not profile:
             return {}
         raise MissingLibrary(
             "the AWS profile of AWS_PROFILE is read by boto3, which is not installed",
@@ -334,7 +334,7 @@ def _find_profile() -> dict[str, Any]:
         reason = type(error).__name__
     raise UsageError(
         f"the AWS profile cannot be used ({reason})",
-        found=named,
+        found=profile,
         hint="Check AWS_PROFILE and the files in ~/.aws.",
     )
 

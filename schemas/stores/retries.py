@@ -60,11 +60,11 @@ def parse_retry_config(config: object) -> RetryPolicy:
         raise _make_config_error(config)
     flat = {**config, **config.get("backoff", {})}
     flat.pop("backoff", None)
-    known = {field.name for field in fields(RetryPolicy)} - {"busy_backoff"}
+    names = {field.name for field in fields(RetryPolicy)} - {"busy_backoff"}
     values: dict[str, Any] = {}
     for name, value in flat.items():
         number = value.total_seconds() if isinstance(value, timedelta) else value
-        if name not in known or not isinstance(number, int | float) or number < 0:
+        if name not in names or not isinstance(number, int | float) or number < 0:
             raise _make_config_error({name: value})
         values[name] = number
     if "init_backoff" in values:
@@ -134,8 +134,8 @@ class Attempts:
         policy = self._policy
         limit = min(failure.attempts or policy.max_retries + 1, policy.max_retries + 1)
         pause = policy.compute_pause(self._attempts, failure.busy)
-        late = time.monotonic() + pause > self._started + policy.retry_timeout
-        if self._attempts < limit and not late:
+        is_late = time.monotonic() + pause > self._started + policy.retry_timeout
+        if self._attempts < limit and not is_late:
             return pause
         raise failure.make_error(self._file, self._attempts)
 

@@ -91,9 +91,9 @@ class OpenedObjects:
     def list_sizes(self, folder: str) -> dict[str, int]:
         """List the sizes of what is in a folder, by name; 0 for a folder."""
         with self._lock:
-            known = self._folders.get(folder)
-        if known is not None:
-            return known
+            listed = self._folders.get(folder)
+        if listed is not None:
+            return listed
         sizes: dict[str, int] = {}
         for info in self.store.list_keys(folder):
             name, _, below = info.key.removeprefix(f"{folder}/" if folder else "").partition("/")

@@ -215,8 +215,10 @@ def _merge_manifests(manifests: Sequence[Manifest], merged: Sequence[MergedField
         and all(other.attributes.get(name) == value for other in manifests)
     }
     lengths = [find_episode_lengths(each.attributes, each.rows) for each in manifests]
-    known = [each for each in lengths if each is not None]
-    episodes = list(chain.from_iterable(known)) if len(known) == len(lengths) else None
+    known_lengths = [each for each in lengths if each is not None]
+    episodes = (
+        list(chain.from_iterable(known_lengths)) if len(known_lengths) == len(lengths) else None
+    )
     content = compute_union_id([manifest.id for manifest in manifests])
     return _MergedManifest(
         format=first.format,

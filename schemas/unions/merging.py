@@ -142,16 +142,16 @@ def _merge_images(parts: Sequence[Field]) -> dict[str, Any]:
 
 def _merge_categories(merged: MergedField, slabs: Sequence[SlabFiles]) -> MergedField:
     """Join categories, those of the first slab in front."""
-    known: dict[tuple[Any, ...], Sequence[str]] = {}
+    by_key: dict[tuple[Any, ...], Sequence[str]] = {}
     lists: list[Sequence[str] | None] = []
     for files, part in zip(slabs, merged.parts, strict=True):
         if part is None or part.categories is not None:
             lists.append(None if part is None else part.categories)
             continue
         key = files.manifest.tables, part.stem
-        if key not in known:
-            known[key] = _read_categories(files, part)
-        lists.append(known[key])
+        if key not in by_key:
+            by_key[key] = _read_categories(files, part)
+        lists.append(by_key[key])
     names, codes = _join_names(lists)
     if any(each is None for each in lists):
         codes = [

@@ -195,17 +195,17 @@ def _has_pattern(text: str) -> bool:
 
 def _check_names(listed: Sequence[Listed]) -> None:
     """Raise UsageError where other slabs stand between two of the same name."""
-    seen: set[str] = set()
+    names: set[str] = set()
     last = None
     for slab in listed:
-        if slab.name in seen and slab.name != last:
+        if slab.name in names and slab.name != last:
             raise UsageError(
                 "a name stands for slabs that do not follow each other",
                 found=slab.name,
                 hint='Give each a name of its own: {"web": "web.slab", "code": "code.slab"}.',
             )
         last = slab.name
-        seen.add(slab.name)
+        names.add(slab.name)
 
 
 def _open_listed(listed: Sequence[Listed], options: Mapping[str, Any]) -> list[Member]:
