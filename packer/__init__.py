@@ -11,12 +11,12 @@ if TYPE_CHECKING:
     from fieldslab.packer.check.findings import Problem, Report
     from fieldslab.packer.check.verify import verify
     from fieldslab.packer.copying.copy_slab import CopyResult, copy_slab
+    from fieldslab.packer.pack_source import pack
     from fieldslab.packer.repairing.repair import repair
     from fieldslab.packer.repairing.report import RepairReport
     from fieldslab.packer.rewrite.repack import repack
     from fieldslab.packer.unions.concat import concat
     from fieldslab.packer.unions.union_changes import add_slabs, remove_slabs
-    from fieldslab.packer.write.pack import pack
     from fieldslab.packer.write.result import PackResult
     from fieldslab.schemas.notices import FieldslabWarning
 
@@ -47,7 +47,7 @@ _HOMES = {
     "add_slabs": "fieldslab.packer.unions.union_changes",
     "concat": "fieldslab.packer.unions.concat",
     "copy_slab": "fieldslab.packer.copying.copy_slab",
-    "pack": "fieldslab.packer.write.pack",
+    "pack": "fieldslab.packer.pack_source",
     "remove_slabs": "fieldslab.packer.unions.union_changes",
     "repack": "fieldslab.packer.rewrite.repack",
     "repair": "fieldslab.packer.repairing.repair",

@@ -33,13 +33,13 @@ from tests.packer.tokenizing import TEXTS, trained
 from fieldslab.packer import pack
 from fieldslab.packer.options import parse_options
 from fieldslab.packer.pack_options import PackOptions
+from fieldslab.packer.pack_source import pack_plan
 from fieldslab.packer.parts.packing import finish_parts, pack_part
 from fieldslab.packer.parts.part_number import parse_part
 from fieldslab.packer.parts.plan_file import write_plan_file
 from fieldslab.packer.parts.shuffling import PASSES
 from fieldslab.packer.plan import make_plan
 from fieldslab.packer.source import Source, Unit
-from fieldslab.packer.write.pack import pack_plan
 from fieldslab.schemas.errors import PartsMissing
 from fieldslab.schemas.folder import load_manifest
 from fieldslab.schemas.notices import FieldslabWarning

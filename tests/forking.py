@@ -31,7 +31,7 @@ SECONDS = 600
 LIBRARIES = [
     "torch._dynamo",
     "torch.utils.data",
-    "fieldslab.packer.write.pack",
+    "fieldslab.packer.pack_source",
     "fieldslab.reader",
 ]
 

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from fieldslab.packer.write.pack import pack
+from fieldslab.packer.pack_source import pack
 from fieldslab.reader.open_slab import open_slab
 
 TABLE = pa.table({"x": [1, 2, 3]})

@@ -55,6 +55,8 @@ ROOMS = (
     ("grain", "lightning", "torch"),
     ("__init__",),
 )
+# Rooms of the packer that write slabs, the lowest first: none imports from those behind it.
+WRITING = ("write", "outputs", "rewrite", "pack_source")
 # A heavy library, and the only files of the first three layers that may import it.
 HEAVY: dict[str, set[str]] = {
     "torch": {
@@ -146,6 +148,17 @@ def test_reader_imports_downwards_only() -> None:
         for other in map(room, names):
             place = floors[room(module)]
             assert other == room(module) or floors[other] < place, f"{module}: reader/{other}"
+
+
+def test_writing_imports_downwards_only() -> None:
+    """Shards are written below the outputs they go to, and both below what packs and repacks."""
+    imports = imports_of_modules()
+    for floor, room in enumerate(WRITING):
+        modules = [name for name in imports if name.startswith(f"packer.{room}")]
+        assert modules, room
+        for module in modules:
+            rooms = {name.split(".")[1] for name in imports[module] if name.startswith("packer.")}
+            assert not rooms.intersection(WRITING[floor + 1 :]), module
 
 
 @pytest.mark.parametrize("folder", FOLDERS)

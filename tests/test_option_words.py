@@ -16,13 +16,13 @@ from fieldslab.packer.check.verify import verify
 from fieldslab.packer.cli import run
 from fieldslab.packer.commands.scrubbing import scrub_slabs
 from fieldslab.packer.definition import read_definition
+from fieldslab.packer.pack_source import pack
 from fieldslab.packer.parts.packing import pack_part
 from fieldslab.packer.repairing.repair import repair
 from fieldslab.packer.rewrite.repack import repack
 from fieldslab.packer.source_settings import SourceSettings
 from fieldslab.packer.unions.concat import concat
 from fieldslab.packer.unions.union_changes import add_slabs
-from fieldslab.packer.write.pack import pack
 from fieldslab.reader import Loader, open_slab
 from fieldslab.schemas.errors import FieldslabError, UsageError
 from fieldslab.schemas.optiontext import mark_option, render_for_python, render_for_shell

@@ -111,10 +111,10 @@ def pack(
     from fieldslab.packer.commands.progress import show_bar
     from fieldslab.packer.options import parse_options
     from fieldslab.packer.outputs.find_output import find_output, refuse_idle_options
+    from fieldslab.packer.pack_source import pack_plan
     from fieldslab.packer.plan import make_plan
     from fieldslab.packer.source import find_source
-    from fieldslab.packer.write.output import check_jobs
-    from fieldslab.packer.write.pack import pack_plan
+    from fieldslab.packer.write.engines.engine import check_jobs
     from fieldslab.packer.write.space import estimate_shard_bytes
 
     hidden = progress == "none" or quiet or as_json

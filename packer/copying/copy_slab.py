@@ -20,9 +20,9 @@ from fieldslab.packer.copying.destinations import (
 )
 from fieldslab.packer.copying.signature_copy import add_signature, find_copied_signature
 from fieldslab.packer.copying.verified_reading import VerifiedReader
+from fieldslab.packer.outputs.directory_check import was_cleanup_interrupted
 from fieldslab.packer.slabsize import count_bytes
 from fieldslab.packer.unions.source_slabs import refuse_union
-from fieldslab.packer.write.output import was_cleanup_interrupted
 from fieldslab.schemas import layout
 from fieldslab.schemas.access import ArrayReader, Folder, iterate_folders
 from fieldslab.schemas.arrays import HEADER

@@ -8,6 +8,7 @@ from threading import Lock
 
 from fieldslab.packer.commands.text_format import format_size
 from fieldslab.packer.copying.signature_copy import warn_of_other_manifest
+from fieldslab.packer.outputs.commit import Staging
 from fieldslab.packer.outputs.ownership import (
     MARKER,
     check_writable,
@@ -15,9 +16,8 @@ from fieldslab.packer.outputs.ownership import (
     publish_manifest,
     take_place,
 )
-from fieldslab.packer.outputs.slab_output import make_attempt_folder
 from fieldslab.packer.outputs.uploads import upload
-from fieldslab.packer.write.commit import Staging
+from fieldslab.packer.write.attempts import make_attempt_folder
 from fieldslab.packer.write.space import get_free_bytes
 from fieldslab.packer.write.writers import ShardRecord
 from fieldslab.schemas import layout

@@ -1,1 +1,1 @@
-"""Where slabs are packed to: directories, and stores by way of scratch space."""
+"""How a slab gets to its place whole or not at all: to directories, and to stores."""

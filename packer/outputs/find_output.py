@@ -5,10 +5,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from fieldslab.packer.outputs.commit import Staging
+from fieldslab.packer.outputs.directory_check import check_output
 from fieldslab.packer.outputs.slab_output import SlabOutput
 from fieldslab.packer.outputs.store_output import StoreOutput
-from fieldslab.packer.write.commit import Staging
-from fieldslab.packer.write.output import check_output
 from fieldslab.packer.write.result import count_bytes
 from fieldslab.schemas.errors import UsageError
 from fieldslab.schemas.folder import check_slab_path

@@ -1,42 +1,17 @@
 """The abstract classes of an output: its place, the slab that is built, attempts at shards."""
 
-import secrets
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 
+from fieldslab.packer.write.attempts import Attempts
 from fieldslab.packer.write.engines.engine import Engine
 from fieldslab.packer.write.space import ShardBytes
 from fieldslab.packer.write.writers import ShardRecord
 from fieldslab.schemas.errors import UsageError
 from fieldslab.schemas.manifest import Manifest
 from fieldslab.schemas.optiontext import mark_option
-from fieldslab.schemas.write_errors import name_write_errors
-
-
-class Attempts(ABC):
-    """Has shards written, each attempt in a folder of its own; pickled with the work."""
-
-    @abstractmethod
-    def write(self, name: str, write: Callable[[Path], ShardRecord]) -> ShardRecord:
-        """Have `write` write a shard into a new empty folder; returns its record.
-
-        The shard `name` is then where the builder of the slab can take it from, whichever machine
-        this is. Raises what `write` raises, and OutputError.
-        """
-
-
-@dataclass(frozen=True)
-class DirectoryAttempts(Attempts):
-    """Attempts in a directory that all machines see."""
-
-    folder: Path
-
-    def write(self, name: str, write: Callable[[Path], ShardRecord]) -> ShardRecord:
-        """Have a shard written below the directory, in a folder that its record names."""
-        return write(make_attempt_folder(self.folder, name))
 
 
 class SlabBuilder(ABC):
@@ -140,11 +115,3 @@ def make_shuffle_error(output: SlabOutput) -> UsageError:
         file=output.path,
         hint="Pack to a directory, and run `fieldslab copy` from there.",
     )
-
-
-def make_attempt_folder(attempts: Path, name: str) -> Path:
-    """Make a new empty folder to write a shard (or the tables) in."""
-    folder = attempts / f"{name}-{secrets.token_hex(4)}"
-    with name_write_errors(folder):
-        folder.mkdir()
-    return folder

@@ -13,8 +13,8 @@ from msgspec.structs import replace
 
 from fieldslab.packer.commands.text_format import format_size
 from fieldslab.packer.outputs.scratch import find_scratch, open_scratch_folder
-from fieldslab.packer.outputs.slab_output import Attempts
 from fieldslab.packer.outputs.uploads import upload_folder
+from fieldslab.packer.write.attempts import Attempts
 from fieldslab.packer.write.space import ShardBytes, measure_free_bytes
 from fieldslab.packer.write.writers import FinishedShard, ShardRecord
 from fieldslab.schemas.errors import NoSpace

@@ -22,11 +22,11 @@ from pathlib import Path
 
 import msgspec
 
-from fieldslab.packer.outputs.slab_output import DirectoryAttempts, make_attempt_folder
+from fieldslab.packer.outputs.commit import is_whole
+from fieldslab.packer.outputs.directory_check import check_output
 from fieldslab.packer.parts.part_folder import PartFolder
-from fieldslab.packer.write.commit import is_whole
+from fieldslab.packer.write.attempts import DirectoryAttempts, make_attempt_folder
 from fieldslab.packer.write.directories import remove_path
-from fieldslab.packer.write.output import check_output
 from fieldslab.packer.write.result import count_bytes
 from fieldslab.packer.write.writers import FinishedShard, ShardRecord
 from fieldslab.schemas import layout

@@ -18,9 +18,8 @@ from fieldslab.packer.sources.sequence_source import SequenceSource
 from fieldslab.packer.write.engines.engine import Engine, Task, find_engine
 from fieldslab.packer.write.engines.here import InProcessEngine
 from fieldslab.packer.write.finish import finish_slab
-from fieldslab.packer.write.pack import write_shards
 from fieldslab.packer.write.space import estimate_shard_bytes
-from fieldslab.packer.write.stream import ShardWork
+from fieldslab.packer.write.stream import ShardWork, write_shards
 from fieldslab.packer.write.writers import FinishedShard, ShardRecord
 from fieldslab.schemas.errors import PartsMissing
 from fieldslab.schemas.manifest import Manifest

@@ -12,7 +12,7 @@ from fieldslab.packer.parts.part_number import PartNumber
 from fieldslab.packer.parts.plan_file import read_plan_file, remake_plan
 from fieldslab.packer.parts.shuffling import PASSES, pack_shuffled_part, publish_shuffled_shards
 from fieldslab.packer.parts.store_parts import open_part_folder
-from fieldslab.packer.write.output import check_jobs
+from fieldslab.packer.write.engines.engine import check_jobs
 from fieldslab.packer.write.result import PackResult
 from fieldslab.packer.write.stream import ignore_progress
 from fieldslab.packer.write.writers import ShardRecord

@@ -4,7 +4,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from pathlib import Path
 
-from fieldslab.packer.outputs.slab_output import Attempts
+from fieldslab.packer.write.attempts import Attempts
 from fieldslab.packer.write.engines.engine import Engine
 from fieldslab.packer.write.space import ShardBytes
 from fieldslab.packer.write.writers import FinishedShard, ShardRecord

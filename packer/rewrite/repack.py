@@ -16,26 +16,22 @@ from msgspec.structs import replace
 from fieldslab.packer.check.stored import StoredSlab, encode_categories
 from fieldslab.packer.commands.text_format import format_size
 from fieldslab.packer.definition import add_options, fill_defaults
+from fieldslab.packer.outputs.commit import get_scattered_path
 from fieldslab.packer.outputs.find_output import (
     DirectoryOutput,
     find_output,
     refuse_idle_options,
 )
-from fieldslab.packer.outputs.slab_output import (
-    Attempts,
-    SlabBuilder,
-    SlabOutput,
-    make_shuffle_error,
-)
+from fieldslab.packer.outputs.slab_output import SlabBuilder, SlabOutput, make_shuffle_error
 from fieldslab.packer.pack_options import Progress
 from fieldslab.packer.rewrite.options import RepackOptions
 from fieldslab.packer.rewrite.plan import RepackPlan, find_warnings, make_repack_plan
 from fieldslab.packer.rewrite.runs import count_rows
 from fieldslab.packer.rewrite.work import RepackTask, RepackWork
 from fieldslab.packer.unions.source_slabs import find_slabs
-from fieldslab.packer.write.commit import get_scattered_path
+from fieldslab.packer.write.attempts import Attempts
 from fieldslab.packer.write.directories import remove_path
-from fieldslab.packer.write.engines.engine import Engine, find_engine
+from fieldslab.packer.write.engines.engine import Engine, check_jobs, find_engine
 from fieldslab.packer.write.finish import (
     SlabFolder,
     limit_sources,
@@ -43,7 +39,6 @@ from fieldslab.packer.write.finish import (
     make_shards,
     write_tables,
 )
-from fieldslab.packer.write.output import check_jobs
 from fieldslab.packer.write.result import PackResult
 from fieldslab.packer.write.space import ShardBytes, get_free_bytes
 from fieldslab.packer.write.stream import ignore_progress

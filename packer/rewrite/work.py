@@ -11,12 +11,12 @@ import pyarrow as pa
 from fieldslab.packer.check.stored import StoredRows, StoredSlab, join_pieces
 from fieldslab.packer.convert.compress import Compressors
 from fieldslab.packer.convert.fieldplan import ConvertedRows
-from fieldslab.packer.outputs.slab_output import Attempts
 from fieldslab.packer.pack_options import Progress
 from fieldslab.packer.rewrite.categories import UsedCategories
 from fieldslab.packer.rewrite.runs import count_rows, group_runs, list_rows
 from fieldslab.packer.rewrite.shuffle import compute_shuffle_keys
 from fieldslab.packer.unions.source_slabs import SourceSlabs
+from fieldslab.packer.write.attempts import Attempts
 from fieldslab.packer.write.stream import ignore_progress
 from fieldslab.packer.write.writers import ShardRecord, ShardWriter
 from fieldslab.schemas import layout

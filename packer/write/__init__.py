@@ -1,1 +1,1 @@
-"""Shards on disk, and how a slab comes to its place whole or not at all."""
+"""Shards on disk, and the engines that have them written."""

@@ -1,7 +1,7 @@
 """From a source to shards: read, leave out damaged rows, convert, cut to shards, write."""
 
 from collections import deque
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,15 +19,16 @@ from fieldslab.packer.convert.damaged_rows import (
     make_left_out_row,
 )
 from fieldslab.packer.convert.fieldplan import ConvertedRows
-from fieldslab.packer.outputs.slab_output import Attempts
 from fieldslab.packer.pack_options import Progress
 from fieldslab.packer.plan import Plan
 from fieldslab.packer.spans import ShardTask
 from fieldslab.packer.write.ahead import read_ahead
+from fieldslab.packer.write.attempts import Attempts
 from fieldslab.packer.write.batches import read_batches
+from fieldslab.packer.write.engines.engine import Engine
 from fieldslab.packer.write.indexing import IndexingThreads
 from fieldslab.packer.write.prepare import SharedData
-from fieldslab.packer.write.versions import find_versions
+from fieldslab.packer.write.versions import check_versions, find_versions
 from fieldslab.packer.write.writers import ShardRecord, ShardWriter
 from fieldslab.schemas import layout
 from fieldslab.schemas.cores import count_usable_cores
@@ -209,3 +210,21 @@ def check_shard_not_empty(record: ShardRecord) -> None:
             hint=f"A larger {mark_option('shard_size')} joins these rows to others; "
             f"{mark_option('rows')} leaves them out.",
         )
+
+
+def write_shards(
+    work: ShardWork,
+    tasks: Sequence[ShardTask],
+    accept: Callable[[ShardRecord], None],
+    engine: Engine,
+    progress: Progress,
+) -> None:
+    """Write the shards of tasks by an engine; `accept` gets the record of each as it is finished.
+
+    Raises OutputError where a worker has other versions of libraries than this process.
+    """
+    versions = find_versions(work.plan)
+    with closing(engine.run(work, tasks, progress)) as records:
+        for record in records:
+            check_versions(record.versions, versions)
+            accept(record)

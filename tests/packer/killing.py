@@ -23,8 +23,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from fieldslab.packer.write import commit
-from fieldslab.packer.write.pack import pack
+from fieldslab.packer.outputs import commit
+from fieldslab.packer.pack_source import pack
 from fieldslab.schemas.errors import FieldslabError, OutputExists
 from fieldslab.schemas.folder import load_manifest
 

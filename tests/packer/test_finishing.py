@@ -14,7 +14,7 @@ from tests.packer.packing import SHARDS, content, listing, pack_shards
 
 from fieldslab.packer import pack
 from fieldslab.packer.cli import run
-from fieldslab.packer.write import commit
+from fieldslab.packer.outputs import commit
 from fieldslab.schemas.errors import NoSpace, OutputError, OutputExists
 from fieldslab.schemas.files import sync_directory
 from fieldslab.schemas.folder import get_partial_path

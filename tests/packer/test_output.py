@@ -26,7 +26,7 @@ from tests.packer.packing import (
 )
 
 from fieldslab.packer import pack
-from fieldslab.packer.write import replaced
+from fieldslab.packer.outputs import replaced
 from fieldslab.packer.write.directories import remove_path
 from fieldslab.schemas.errors import (
     AccessDenied,

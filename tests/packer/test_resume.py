@@ -25,11 +25,11 @@ from tests.packer.packing import (
 )
 
 from fieldslab.packer.options import parse_options
+from fieldslab.packer.outputs.commit import Staging, is_whole
+from fieldslab.packer.outputs.journal import Journal
+from fieldslab.packer.pack_source import pack_plan
 from fieldslab.packer.plan import make_plan
 from fieldslab.packer.source import Source, Unit
-from fieldslab.packer.write.commit import Staging, is_whole
-from fieldslab.packer.write.journal import Journal
-from fieldslab.packer.write.pack import pack_plan
 from fieldslab.packer.write.writers import ShardRecord
 from fieldslab.schemas.errors import (
     SourceUnreadable,

@@ -4,8 +4,11 @@ from abc import ABC, abstractmethod
 from collections.abc import Generator, Sequence
 from typing import Any, ClassVar, Protocol, TypeVar
 
+from fieldslab.packer.option_values import parse_integer
 from fieldslab.packer.pack_options import Progress
 from fieldslab.schemas.cores import count_usable_cores
+from fieldslab.schemas.errors import UsageError
+from fieldslab.schemas.optiontext import mark_option
 from fieldslab.schemas.registry import Registry
 
 Record_co = TypeVar("Record_co", covariant=True)
@@ -103,3 +106,9 @@ def find_engine(name: str | None, jobs: int | None, tasks: int) -> Engine:
     if jobs is None:
         jobs = kind.choose_jobs()
     return kind(max(1, min(jobs, tasks)))
+
+
+def check_jobs(jobs: Any) -> None:
+    """Raise UsageError for what is no number of jobs; None is fine."""
+    if jobs is not None and parse_integer("jobs", jobs) < 1:
+        raise UsageError(f"{mark_option('jobs')} must be at least 1", found=jobs)

@@ -18,10 +18,10 @@ from tests.packer.readback import Readback
 
 from fieldslab.packer import pack, verify
 from fieldslab.packer.options import parse_options
+from fieldslab.packer.pack_source import pack_plan
 from fieldslab.packer.plan import make_plan
 from fieldslab.packer.source import find_source
 from fieldslab.packer.sources.images.source import ImageSource
-from fieldslab.packer.write.pack import pack_plan
 from fieldslab.schemas.errors import (
     SourceChanged,
     SourceError,

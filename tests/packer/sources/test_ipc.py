@@ -19,9 +19,9 @@ from tests.servers.web import WebServer
 
 from fieldslab.packer import pack
 from fieldslab.packer.options import parse_options
+from fieldslab.packer.pack_source import pack_plan
 from fieldslab.packer.plan import make_plan
 from fieldslab.packer.source import find_source
-from fieldslab.packer.write.pack import pack_plan
 from fieldslab.schemas.errors import SourceUnreadable, SourceUnsupported
 
 Serve = Callable[..., WebServer]

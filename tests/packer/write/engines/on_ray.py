@@ -32,8 +32,8 @@ from tests.servers.s3 import KEY, SECRET, Bucket
 
 from fieldslab.packer import copy_slab, pack
 from fieldslab.packer.options import parse_options
+from fieldslab.packer.pack_source import pack_plan
 from fieldslab.packer.plan import make_plan
-from fieldslab.packer.write.pack import pack_plan
 from fieldslab.schemas.errors import SourceUnreadable
 from fieldslab.schemas.folder import get_partial_path
 from fieldslab.schemas.stores.store import open_store

@@ -21,16 +21,16 @@ from tests.packer.write.engines.dying import DyingTask, DyingWork
 from tests.packer.write.engines.waiting import pack_waiting
 
 from fieldslab.packer.options import parse_options
-from fieldslab.packer.outputs.slab_output import DirectoryAttempts
 from fieldslab.packer.pack_options import PackOptions
+from fieldslab.packer.pack_source import pack_plan
 from fieldslab.packer.parts.packing import finish_parts, pack_part
 from fieldslab.packer.parts.part_number import parse_part
 from fieldslab.packer.parts.plan_file import write_plan_file
 from fieldslab.packer.plan import Plan, make_plan
 from fieldslab.packer.source import find_source
+from fieldslab.packer.write.attempts import DirectoryAttempts
 from fieldslab.packer.write.engines.engine import ENGINES, find_engine
 from fieldslab.packer.write.engines.processes import ProcessEngine
-from fieldslab.packer.write.pack import pack_plan
 from fieldslab.packer.write.prepare import prepare_shared_data
 from fieldslab.packer.write.result import PackResult
 from fieldslab.packer.write.stream import ShardWork, ignore_progress

@@ -18,9 +18,9 @@ import numpy as np
 import pyarrow as pa
 
 from fieldslab.packer.options import parse_options
+from fieldslab.packer.pack_source import pack_plan
 from fieldslab.packer.plan import make_plan
 from fieldslab.packer.source import Source, Unit
-from fieldslab.packer.write.pack import pack_plan
 
 SHARDS = 6
 

@@ -2,10 +2,8 @@
 
 import re
 from pathlib import Path
-from typing import Any
 
-from fieldslab.packer.option_values import parse_integer
-from fieldslab.packer.write.journal import Journal
+from fieldslab.packer.outputs.journal import Journal
 from fieldslab.schemas import layout
 from fieldslab.schemas.errors import (
     FieldslabError,
@@ -28,12 +26,6 @@ _OUR_NAMES = re.compile(
 )
 _LITTER = (".DS_Store", "Thumbs.db", "desktop.ini")
 """Files that file managers leave everywhere; they may be deleted."""
-
-
-def check_jobs(jobs: Any) -> None:
-    """Raise UsageError for what is no number of jobs; None is fine."""
-    if jobs is not None and parse_integer("jobs", jobs) < 1:
-        raise UsageError(f"{mark_option('jobs')} must be at least 1", found=jobs)
 
 
 def check_output(out: Path, *, force: bool) -> None:

@@ -1,7 +1,7 @@
 """Pack a source into a slab: plan, write shards, publish."""
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import closing
 from functools import partial
 from pathlib import Path
@@ -17,17 +17,19 @@ from fieldslab.packer.pack_options import PackOptions, Progress
 from fieldslab.packer.plan import Plan, make_plan
 from fieldslab.packer.rewrite.shuffled_pack import list_shuffle_folders, pack_shuffled
 from fieldslab.packer.source import find_source
-from fieldslab.packer.spans import ShardTask
-from fieldslab.packer.write.engines.engine import Engine, find_engine
+from fieldslab.packer.write.engines.engine import check_jobs, find_engine
 from fieldslab.packer.write.finish import finish_slab
-from fieldslab.packer.write.output import check_jobs
 from fieldslab.packer.write.prepare import prepare_shared_data
 from fieldslab.packer.write.result import PackResult, count_bytes
 from fieldslab.packer.write.sequence_shards import can_cut_sequences, cut_by_engine
 from fieldslab.packer.write.space import check_space, estimate_shard_bytes
-from fieldslab.packer.write.stream import ShardWork, check_shard_not_empty, ignore_progress
-from fieldslab.packer.write.versions import check_versions, find_versions
-from fieldslab.packer.write.writers import ShardRecord
+from fieldslab.packer.write.stream import (
+    ShardWork,
+    check_shard_not_empty,
+    ignore_progress,
+    write_shards,
+)
+from fieldslab.packer.write.versions import find_versions
 from fieldslab.schemas import layout
 from fieldslab.schemas.errors import UsageError
 from fieldslab.schemas.manifest import Manifest
@@ -190,24 +192,6 @@ def _check_rows_start(plan: Plan, packed: int) -> None:
             found=start,
             hint="The number of rows of a stream is known only after it was read.",
         )
-
-
-def write_shards(
-    work: ShardWork,
-    tasks: Sequence[ShardTask],
-    accept: Callable[[ShardRecord], None],
-    engine: Engine,
-    progress: Progress,
-) -> None:
-    """Write the shards of tasks by an engine; `accept` gets the record of each as it is finished.
-
-    Raises OutputError where a worker has other versions of libraries than this process.
-    """
-    versions = find_versions(work.plan)
-    with closing(engine.run(work, tasks, progress)) as records:
-        for record in records:
-            check_versions(record.versions, versions)
-            accept(record)
 
 
 def _pack_stream(work: ShardWork, staging: SlabBuilder, progress: Progress) -> None:

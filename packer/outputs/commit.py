@@ -22,23 +22,24 @@ from pathlib import Path
 from types import TracebackType
 
 from fieldslab.packer.commands.text_format import format_count
-from fieldslab.packer.outputs.slab_output import (
-    DirectoryAttempts,
-    SlabBuilder,
-    make_attempt_folder,
+from fieldslab.packer.outputs.directory_check import (
+    check_output,
+    is_empty_directory,
+    was_cleanup_interrupted,
 )
+from fieldslab.packer.outputs.journal import Journal
+from fieldslab.packer.outputs.replaced import (
+    is_being_read,
+    remove_or_set_aside,
+    remove_unread_slabs,
+)
+from fieldslab.packer.outputs.slab_output import SlabBuilder
+from fieldslab.packer.write.attempts import DirectoryAttempts, make_attempt_folder
 from fieldslab.packer.write.directories import (
     lock_directory,
     remove_path,
     swap_directories,
 )
-from fieldslab.packer.write.journal import Journal
-from fieldslab.packer.write.output import (
-    check_output,
-    is_empty_directory,
-    was_cleanup_interrupted,
-)
-from fieldslab.packer.write.replaced import is_being_read, remove_or_set_aside, remove_unread_slabs
 from fieldslab.packer.write.writers import ShardRecord
 from fieldslab.schemas import layout
 from fieldslab.schemas.arrays import HEADER
