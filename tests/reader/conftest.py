@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.reader.windowing import EPISODES
 from tests.slabs import Column, categorical, images, ragged, write_slab
 
 from fieldslab.reader import Slab, open_slab
@@ -83,3 +84,21 @@ def example(tmp_path_factory: pytest.TempPathFactory) -> Example:
 def slab(example: Example) -> Slab:
     """The slab, freshly opened."""
     return open_slab(example.path)
+
+
+@pytest.fixture(scope="session")
+def series(tmp_path_factory: pytest.TempPathFactory) -> Slab:
+    """Episodes over four shards, with names, and tokens of any number a row."""
+    rows = np.arange(ROWS)
+    columns = {
+        "x": rows,
+        "state": np.stack([rows, -rows], 1).astype("f4"),
+        "episode": EPISODES,
+        "name": [f"episode {number}" for number in EPISODES],
+        "arm": categorical(EPISODES % 2, ["left", "right"]),
+        "tokens": ragged([range(row, row + row % 4) for row in range(ROWS)], "int32"),
+        "packed": np.arange(ROWS * 5, dtype="u2").reshape(ROWS, 5),
+    }
+    return open_slab(
+        write_slab(tmp_path_factory.mktemp("series") / "a.slab", columns, [7, 1, 200, 92])
+    )

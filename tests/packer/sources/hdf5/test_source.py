@@ -1,63 +1,24 @@
 """HDF5 as a source: rows, names, many files, attributes, rows never written, settings."""
 
-import gzip
 import json
 import math
-import os
 import pickle
-import shutil
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import h5py
 import numpy as np
 import pytest
-from tests.packer.readback import Readback
+from tests.packer.sources.hdf5.hdf5_files import error_of, numbers, packed, write
 
 from fieldslab.packer import pack, verify
 from fieldslab.packer.source import find_source
 from fieldslab.schemas.errors import (
-    FieldslabError,
-    SourceChanged,
     SourceInconsistent,
-    SourceUnreadable,
     SourceUnsupported,
     UnknownField,
     UsageError,
 )
-
-STORED = Path(__file__).parent
-
-
-def write(path: Path, **columns: Any) -> Path:
-    """A file with these datasets; `a__b` stands for `a/b`."""
-    with h5py.File(path, "w") as file:
-        for name, values in columns.items():
-            file[name.replace("__", "/")] = values
-    return path
-
-
-def packed(source: Any, out: Path, **options: Any) -> Readback:
-    """Pack, read back with numpy alone."""
-    pack(source, out, force=True, **options)
-    return Readback(out)
-
-
-def error_of(source: Any, out: Path, **options: Any) -> FieldslabError:
-    """The error of a pack, which leaves no slab behind."""
-    with pytest.raises(FieldslabError) as caught:
-        pack(source, out, **options)
-    assert not out.exists()
-    return caught.value
-
-
-def numbers(slab: Readback, name: str) -> list[Any]:
-    """A column as Python numbers."""
-    return [row.tolist() for row in slab.column(name)]
-
-
-# Rows and names.
 
 
 def test_nested_groups(tmp_path: Path) -> None:
@@ -172,9 +133,6 @@ def test_some_rows(tmp_path: Path) -> None:
     assert numbers(packed(paths, tmp_path / "slab", rows="7:22"), "a") == list(range(7, 22))
 
 
-# Many files.
-
-
 def test_many_files(tmp_path: Path) -> None:
     """Globs and directories are read in sorted order, lists as given; empty files count."""
     folder = tmp_path / "in"
@@ -231,9 +189,6 @@ def test_magic(tmp_path: Path) -> None:
         file["a"] = np.arange(3)
     for name in ("data", "block"):
         assert numbers(packed(tmp_path / name, tmp_path / "slab"), "a") == [0, 1, 2]
-
-
-# Attributes.
 
 
 def test_attributes(tmp_path: Path) -> None:
@@ -296,9 +251,6 @@ def test_attributes_of_many_files(tmp_path: Path) -> None:
     ]
 
 
-# Rows that were never written.
-
-
 def preallocated(path: Path, written: int = 250, **attributes: Any) -> Path:
     """1000 rows in chunks of 100, of which some are written, and one dataset whole."""
     with h5py.File(path, "w") as file:
@@ -355,9 +307,6 @@ def test_rows_attr_that_is_no_number_of_rows(tmp_path: Path, value: Any) -> None
     assert "0..1000" in str(error)
 
 
-# Settings.
-
-
 def test_unknown_settings(tmp_path: Path) -> None:
     """A setting that the kind of source does not know is an error that lists those it knows."""
     path = write(tmp_path / "x.h5", a=np.arange(3))
@@ -386,9 +335,6 @@ def test_memory(tmp_path: Path) -> None:
     assert "settings" not in slab.manifest["made"]["options"]
 
 
-# A source that goes elsewhere, and one that changes.
-
-
 def test_processes(tmp_path: Path) -> None:
     """A slab is the same in one process and in two, for which the source is pickled."""
     for index in range(3):
@@ -409,154 +355,3 @@ def test_pickled_after_reading(tmp_path: Path) -> None:
     first = next(source.read(source.units[0], [0], 1000))
     again = pickle.loads(pickle.dumps(source))
     assert next(again.read(again.units[0], [0], 1000)).equals(first)
-
-
-def test_changed(tmp_path: Path) -> None:
-    """A file that is replaced after it was looked at is SourceChanged."""
-    source = find_source(write(tmp_path / "x.h5", a=np.arange(3)))
-    source.check([0])
-    write(tmp_path / "y.h5", a=np.arange(4))
-    (tmp_path / "y.h5").rename(tmp_path / "x.h5")
-    with pytest.raises(SourceChanged, match=r"x\.h5"):
-        list(source.read(source.units[0], [0], 1000))
-
-
-# PyTables and pandas.
-
-
-def stored(name: str, path: Path) -> Path:
-    """A file that PyTables wrote."""
-    path.write_bytes(gzip.decompress((STORED / f"{name}.h5.gz").read_bytes()))
-    return path
-
-
-def test_pytables(tmp_path: Path) -> None:
-    """Tables of PyTables are compounds: bools, arrays, words and complex numbers; no index."""
-    path = stored("pytables", tmp_path / "x.h5")
-    slab = packed(path, tmp_path / "slab", exclude="objects")
-    columns = ["flag", "number", "vector", "word", "pair"]
-    assert list(slab.fields) == ["flags", *(f"rows.{name}" for name in columns)]
-    assert numbers(slab, "rows.flag") == [False, True, False, True]
-    assert numbers(slab, "flags") == [True, False, True, True]
-    assert slab.fields["flags"]["dtype"] == "bool"
-    assert numbers(slab, "rows.number") == [0, 1, 2, 3]
-    assert numbers(slab, "rows.vector")[2] == [[2, 2, 2], [2, 2, 2]]
-    assert slab.column("rows.word") == ["a", "ab", "abc", "abcd"]
-    assert numbers(slab, "rows.pair") == [0, 1 - 1j, 2 - 2j, 3 - 3j]
-    assert slab.manifest["attributes"]["rows/"]["NROWS"] == 4
-
-
-def test_pandas_table(tmp_path: Path) -> None:
-    """The table layout of pandas packs."""
-    slab = packed(stored("pandas_table", tmp_path / "x.h5"), tmp_path / "slab")
-    assert list(slab.fields) == [f"df/table.{name}" for name in ("index", "x", "n", "s")]
-    assert numbers(slab, "df/table.x") == [0, 1, 2, 3, 4]
-    assert slab.column("df/table.s") == list("abcde")
-
-
-def test_pandas_fixed(tmp_path: Path) -> None:
-    """The fixed layout of pandas is refused, with the advice to write Parquet."""
-    error = error_of(stored("pandas_fixed", tmp_path / "x.h5"), tmp_path / "slab")
-    assert isinstance(error, SourceUnsupported)
-    assert "fixed layout of pandas holds pickled objects (field df" in str(error)
-    assert "to_parquet" in str(error)
-
-
-def test_nothing_is_unpickled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Pickled objects and attributes of a file that harms whoever unpickles it stay untouched."""
-    monkeypatch.chdir(tmp_path)
-    path = stored("pytables", tmp_path / "x.h5")
-    error = error_of(path, tmp_path / "slab")
-    assert "holds pickled Python objects, which are never read" in str(error)
-    assert "field objects" in str(error)
-    slab = packed(path, tmp_path / "slab", exclude="objects")
-    assert "pathlib" in slab.manifest["attributes"]["rows/"]["payload"]
-    assert verify(tmp_path / "slab", against=path).ok
-    assert not (tmp_path / "unpickled").exists()
-    pickle.loads(slab.manifest["attributes"]["rows/"]["payload"].encode())
-    assert (tmp_path / "unpickled").exists()
-
-
-# Files that are wrong.
-
-
-def test_missing(tmp_path: Path) -> None:
-    """Files that are not there, or that nobody may read, are named."""
-    assert "no such file" in str(error_of(tmp_path / "x.h5", tmp_path / "slab"))
-    (tmp_path / "empty").mkdir()
-    error = error_of(tmp_path / "empty", tmp_path / "slab", from_="hdf5")
-    assert "no HDF5 files" in str(error)
-    os.mkfifo(tmp_path / "pipe.h5")
-    assert "is not a file" in str(error_of(tmp_path / "pipe.h5", tmp_path / "slab"))
-
-
-def sample_file(path: Path, text: bool = True) -> Path:
-    """A file with groups, chunks, checksums, attributes and perhaps text of any length."""
-    with h5py.File(path, "w") as file:
-        data = np.arange(4000, dtype="f4").reshape(1000, 4)
-        file.create_dataset("g/x", data=data, chunks=(100, 4), compression="gzip", fletcher32=True)
-        if text:
-            file["s"] = [f"row {row}" for row in range(1000)]
-        file["c"] = np.ones(1000, [("a", "i4"), ("b", "S3")])
-        file.attrs["n"] = [1, 2, 3]
-    return path
-
-
-def damage(path: Path, change: Callable[[bytearray], None]) -> None:
-    """Rewrite a file with a change."""
-    data = bytearray(path.read_bytes())
-    change(data)
-    path.write_bytes(data)
-
-
-@pytest.mark.parametrize("kept", [0, 5, 100, 0.3, 0.7, 0.99])
-def test_truncated(tmp_path: Path, kept: float) -> None:
-    """A file that was cut off is SourceUnreadable, wherever the cut is."""
-    path = sample_file(tmp_path / "x.h5")
-    size = path.stat().st_size
-    os.truncate(path, int(kept * size) if kept < 1 else int(kept))
-    error = error_of(path, tmp_path / "slab")
-    assert isinstance(error, SourceUnreadable)
-    assert str(path) in str(error)
-
-
-def test_checksums(tmp_path: Path) -> None:
-    """A chunk whose fletcher32 does not match is an error with dataset and rows."""
-    path = sample_file(tmp_path / "x.h5")
-    with h5py.File(path) as file:
-        place = file["g/x"].id.get_chunk_info(5)
-    damage(path, lambda data: data.__setitem__(place.byte_offset + place.size - 2, 255))
-    error = error_of(path, tmp_path / "slab")
-    assert isinstance(error, SourceUnreadable)
-    assert "field g/x, row 0..999" in str(error)
-
-
-def test_any_damage(tmp_path: Path) -> None:
-    """Bytes that are not what they were give a slab or an error with a name, and no traceback.
-
-    Without text of any length: damage in the heap that holds it makes the library run for ever.
-    """
-    path = sample_file(tmp_path / "x.h5", text=False)
-    whole = path.read_bytes()
-    random = np.random.default_rng(0)
-    errors = 0
-    for _ in range(60):
-        data = bytearray(whole)
-        for place in random.integers(0, len(whole), 8):
-            data[place] = random.integers(256)
-        path.write_bytes(data)
-        shutil.rmtree(tmp_path / "slab", ignore_errors=True)
-        try:
-            pack(path, tmp_path / "slab", settings={"memory": "1G"})
-        except FieldslabError:
-            errors += 1
-    assert errors > 10
-
-
-def test_more_rows_than_can_be(tmp_path: Path) -> None:
-    """A dataset that claims petabytes is refused before units are listed."""
-    with h5py.File(tmp_path / "x.h5", "w") as file:
-        file.create_dataset("x", (2**50,), "f8", chunks=(1000,))
-    error = error_of(tmp_path / "x.h5", tmp_path / "slab")
-    assert isinstance(error, SourceInconsistent)
-    assert "rows_attr" in str(error)
