@@ -46,9 +46,9 @@ Examples:
         "sources",
         "SRC...",
         "Files, globs and directories (also with hive partitions) of one kind: Parquet, Arrow IPC, "
-        "ORC, CSV, JSON lines, HDF5, LitData, tars of WebDataset, or images in folders, a zip or a "
-        "tar, with their classes or annotations. All but HDF5 and archives of images may also lie "
-        "at URLs: s3://, gs://, az://, https://, hf://datasets/.",
+        "ORC, CSV, JSON lines, HDF5, numpy, Zarr, tables of Delta, Iceberg or Lance, LitData, tars "
+        "of WebDataset, or images in folders, a zip or a tar, with their classes or annotations. "
+        "Most of them may also lie at URLs: s3://, gs://, az://, https://, hf://datasets/.",
         type=PATH,
         required=False,
     ),

@@ -49,10 +49,11 @@ def union(
 ) -> int:
     """List slabs in a file that is opened as one slab.
 
-    `add` puts slabs at the end, and makes the file if need be; `remove` takes them out of the list
-    and leaves them where they are. Programs that have the union open keep the slabs they opened.
-    `list` shows the rows of each slab, or says why it cannot be opened, and ends with the exit code
-    of that error. `verify` checks that each slab is the one that was added, and that fields fit
+    `add` puts slabs at the end, and makes the file if need be. Those that it lists already stay as
+    they are, so the same pattern adds new slabs every day. `remove` takes slabs out of the list and
+    leaves them where they are. Programs that have the union open keep the slabs they opened. `list`
+    shows the rows of each slab, or says why it cannot be opened, and ends with the exit code of
+    that error. `verify` checks that each slab is the one that was added, and that fields fit
     together; `fieldslab verify NAME.slabs` reads their bytes as well. Of two who change the file at
     the same time, one is told to run the command again.
     """

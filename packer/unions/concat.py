@@ -105,6 +105,7 @@ def concat(
 
 def make_manifest(opened: Sequence[SlabFiles]) -> Manifest:
     """Make the manifest of slabs that follow each other. Raises UsageError."""
+    _check_fields(opened)
     members = Members([Member(str(files.path), files) for files in opened])
     first, merged = opened[0].manifest, members.manifest
     for files in opened:
@@ -153,6 +154,23 @@ def _list_rows(opened: Sequence[SlabFiles]) -> list[tuple[SlabFiles, int, int]]:
         listed.append((files, start, files.manifest.rows))
         start += files.manifest.rows
     return listed
+
+
+def _check_fields(opened: Sequence[SlabFiles]) -> None:
+    """Raise UsageError for a slab without a field that another has."""
+    fields = {field.name: files for files in opened for field in files.manifest.fields}
+    for files in opened:
+        names = {field.name for field in files.manifest.fields}
+        lacking = [name for name in fields if name not in names]
+        if lacking:
+            raise UsageError(
+                f"slabs are joined as they are, and it lacks fields that {fields[lacking[0]].path} "
+                "has",
+                file=files.path,
+                found=", ".join(lacking),
+                hint="Write one slab of them: fieldslab repack, with "
+                f"{mark_option('missing', 'null')} for nulls in these fields.",
+            )
 
 
 def _check_stored_alike(members: Members, files: SlabFiles) -> None:

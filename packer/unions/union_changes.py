@@ -42,6 +42,9 @@ def add_slabs(
 ) -> UnionFile:
     """Add slabs at the end of a union file, which is made if it is not there.
 
+    Slabs that are listed already, by the same name and `id`, stay where they are: so a pattern adds
+    those that are new.
+
     Parameters
     ----------
     place
@@ -56,12 +59,12 @@ def add_slabs(
 
     Returns
     -------
-    The new generation.
+    The new generation, or the one that is there if it has all these slabs.
 
     Raises
     ------
     UsageError
-        A slab is in the union already, or its fields contradict those of the others.
+        Another slab has this name in the union, or fields contradict those of the others.
     OutputChanged
         Another writer changed the file meanwhile: nothing was written.
     SlabChanged, NotASlab, DamagedManifest, OutputError
@@ -80,9 +83,20 @@ def add_slabs(
                 check_listed(files, each.content)
                 path = make_relative(slab, place)
                 added = UnionMember(path=path, id=files.manifest.id, name=name)
-            if added.label in {member.label for member in members}:
-                raise UsageError("the union has a slab of this name", file=place, found=added.label)
-            members.append(added)
+            same = [member for member in members if member.label == added.label]
+            if same and same[0].id != added.id:
+                raise UsageError(
+                    "the union has another slab of this name",
+                    file=place,
+                    expected=same[0].id,
+                    found=f"{added.label} with the id {added.id}",
+                    hint=f"Remove that one first: fieldslab union {place} remove {added.label}. "
+                    f"Or add this one by another name: {mark_option('name')}.",
+                )
+            if not same:
+                members.append(added)
+        if union.members and len(members) == len(union.members):
+            return union
         changed = msgspec.structs.replace(union, members=tuple(members))
         check_union(changed, place, storage_options)
         return changed
@@ -174,6 +188,9 @@ def _change(
             ) from error
         return changed
     union = decode_union(data, place)
-    changed = msgspec.structs.replace(change(union), generation=union.generation + 1)
+    changed = change(union)
+    if changed is union:
+        return union
+    changed = msgspec.structs.replace(changed, generation=union.generation + 1)
     store.replace(key, encode_union(changed), data)
     return changed

@@ -66,14 +66,14 @@ def test_a_union_file_is_opened_as_one_slab(slabs: list[Path], tmp_path: Path) -
 
 
 def test_what_does_not_fit_is_refused(slabs: list[Path], tmp_path: Path) -> None:
-    """Neither a slab twice, nor other fields, nor a slab that was replaced, nor a damaged file."""
+    """Not two slabs of one name, other fields, a slab that was replaced, or a damaged file."""
     place = str(tmp_path / "all.slabs")
     with pytest.raises(SlabNotFound, match="fieldslab union"):
         open_slab(place)
     add_slabs(place, [str(slab) for slab in slabs[:2]])
     content = Path(place).read_bytes()
-    with pytest.raises(UsageError, match="of this name"):
-        add_slabs(place, [str(slabs[1])])
+    with pytest.raises(UsageError, match=r"another slab of this name.*remove parts/b\.slab.*name"):
+        add_slabs(place, [str(slabs[2])], name="parts/b.slab")
     other = write_slab(tmp_path / "other.slab", {"x": ["text"]})
     with pytest.raises(UsageError, match="field x"):
         add_slabs(place, [str(other)])
@@ -88,6 +88,22 @@ def test_what_does_not_fit_is_refused(slabs: list[Path], tmp_path: Path) -> None
     Path(place).write_bytes(content.replace(b'"generation": 1', b'"generation": 2'))
     with pytest.raises(DamagedManifest, match="checksum"):
         open_slab(place)
+
+
+def test_a_pattern_adds_what_is_new(slabs: list[Path], tmp_path: Path) -> None:
+    """Slabs that are listed already stay in their place; without new ones, nothing is written."""
+    place, pattern = str(tmp_path / "all.slabs"), str(slabs[0].parent / "*.slab")
+    add_slabs(place, [str(slabs[1])])
+    added = add_slabs(place, [pattern, str(slabs[0])])
+    assert added.generation == 2
+    assert [member.path for member in added.members] == [
+        "parts/b.slab",
+        "parts/a.slab",
+        "parts/c.slab",
+    ]
+    content = Path(place).read_bytes()
+    assert add_slabs(place, [pattern]) == added
+    assert Path(place).read_bytes() == content
 
 
 def test_of_two_writers_one_is_told(
@@ -206,6 +222,10 @@ def test_concat_refuses_what_is_stored_differently(slabs: list[Path], tmp_path: 
         other = write_slab(tmp_path / match, columns)
         with pytest.raises(UsageError, match=match):
             concat([first, other], out)
+    wider = write_slab(tmp_path / "wider", {"x": np.arange(1), "c": codes, "y": np.arange(1)})
+    for pair in ([first, wider], [wider, first]):
+        with pytest.raises(UsageError, match=r"lacks fields.*y.*fieldslab repack.*missing"):
+            concat(pair, out)
     flip(array_path(slabs[1], "x"))
     with pytest.raises(Exception, match="digest"):
         concat(slabs, out, copy=True)
