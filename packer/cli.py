@@ -3,6 +3,7 @@
 What a command needs is imported inside it: `fieldslab --help` loads neither pyarrow nor numba.
 """
 
+import difflib
 import os
 import sys
 from collections.abc import Sequence
@@ -122,8 +123,11 @@ def _convert_click_error(error: click.ClickException) -> UsageError:
     text = " ".join(error.format_message().split()).rstrip(".")
     if isinstance(error, click.NoSuchOption):
         text = f"no such option: {error.option_name}"
-        if error.possibilities:
-            hint = f"Did you mean {error.possibilities[0]}? {hint}"
+        # Click counts the dashes, too, which all options share.
+        names = {option.lstrip("-"): option for option in error.possibilities or ()}
+        close = difflib.get_close_matches(error.option_name.lstrip("-"), names, 1)
+        if close:
+            hint = f"Did you mean {names[close[0]]}? {hint}"
         for param in params:
             former_name = getattr(param, "former_name", None)
             if former_name and error.option_name == f"--{former_name.replace('_', '-')}":

@@ -25,7 +25,10 @@ from fieldslab.schemas.mapped_ranges import Watch
 from fieldslab.schemas.optiontext import mark_option
 from fieldslab.schemas.system import DIRECTORY, NO_FOLLOW, READ, lock_shared, read_into
 
-RESTORE = "Restore the file from a copy, or pack the slab again."
+RESTORE = (
+    "`fieldslab repair` restores it from a copy of the slab or from its source. "
+    "Or pack the slab again."
+)
 _DISK = "The disk or the file system fails: try again, or copy the slab elsewhere."
 _RIGHTS = "Check the permissions of the slab's folders and files."
 _LINKS = (

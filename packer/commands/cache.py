@@ -1,5 +1,6 @@
 """`fieldslab cache`."""
 
+import sys
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -61,6 +62,8 @@ def cache(
             print_json([vars(info) for info in chosen])
         else:
             print_lines(_format_mirrors(chosen))
+            if not chosen:
+                print(f"no slab is in {directory.path}", file=sys.stderr)
     elif action == "verify":
         return _verify(directory, chosen, as_json)
     elif action == "evict":

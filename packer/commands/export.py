@@ -16,13 +16,15 @@ from fieldslab.packer.commands.shared import (
     ROWS_FILE,
     SLABS,
     STORAGE_OPTION,
+    WHERE,
 )
 from fieldslab.packer.commands.terminal import convert_interrupts, print_json
 
 EXAMPLES = """\
 Examples:
   fieldslab export train.slab -o train.parquet
-  fieldslab export train.slab -o cats.parquet --fields image,label --rows-file cats.rows"""
+  fieldslab export train.slab -o cats.parquet --fields image,label --where "label == 'cat'"
+  fieldslab export train.slab -o clean.parquet --rows-file clean.rows"""
 
 
 @command(
@@ -37,6 +39,7 @@ Examples:
     ),
     Option("--fields", "Options", "Only these fields: names or patterns.", "a,b", multiple=True),
     ROWS_FILE,
+    WHERE,
     Option("--force", "Options", "Replace the file if it exists."),
     ID,
     MISSING,
@@ -52,6 +55,7 @@ def export(
     output: Path,
     fields: Sequence[str],
     rows_file: Path | None,
+    where: str | None,
     force: bool,
     content: str | None,
     missing: str | None,
@@ -71,7 +75,7 @@ def export(
     from fieldslab.packer.commands.progress import show_bar
     from fieldslab.packer.commands.text_format import format_count
     from fieldslab.packer.parquet_export import export_parquet
-    from fieldslab.packer.rewrite.selection import select_rows
+    from fieldslab.packer.rewrite.selection import find_matching_rows, select_rows
     from fieldslab.packer.unions.source_slabs import find_slabs
 
     slabs = find_slabs(
@@ -83,15 +87,16 @@ def export(
     )
     hidden = progress == "none" or quiet or as_json
     with slabs.open() as members:
-        manifest = members.manifest
-        rows = select_rows(manifest, rows_file, None, None)
+        manifest, stored = members.manifest, StoredSlab(members)
+        matching = None if where is None else find_matching_rows(stored, where)
+        rows = select_rows(manifest, rows_file, None, matching)
         chosen = choose_fields(manifest, fields or None)
         total = manifest.rows if rows is None else len(rows)
         with (
             convert_interrupts(lambda: "nothing is left behind"),
             show_bar("exporting", str(output), total, "rows", hidden=hidden) as move,
         ):
-            export_parquet(StoredSlab(members), output, chosen, rows, force=force, progress=move)
+            export_parquet(stored, output, chosen, rows, force=force, progress=move)
     if as_json:
         print_json({"path": str(output), "rows": total, "bytes": output.stat().st_size})
     elif not quiet:

@@ -17,6 +17,7 @@ from fieldslab.packer.commands.shared import (
     ROWS_FILE,
     SLABS,
     STORAGE_OPTION,
+    WHERE,
 )
 from fieldslab.packer.commands.terminal import get_terminal_width, print_json, print_lines
 from fieldslab.packer.commands.text_format import format_count
@@ -38,6 +39,7 @@ Examples:
   fieldslab head train.slab --rows 7,-1 --json         the eighth row and the last
   fieldslab head train.slab --rows 100:105 --fields image,label
   fieldslab head train.slab --images pictures/         its images as files, too
+  fieldslab head train.slab --where "label == 'cat'" -n 20
   fieldslab head train.slab --rows-file clean.rows -n 20"""
 
 
@@ -66,6 +68,7 @@ Examples:
         type=click.IntRange(min=1),
     ),
     ROWS_FILE,
+    WHERE,
     ID,
     MISSING,
     FOLLOW_LINKS,
@@ -81,6 +84,7 @@ def head(
     images: Path | None,
     size: int | None,
     rows_file: Path | None,
+    where: str | None,
     content: str | None,
     missing: str | None,
     follow_links: bool,
@@ -91,12 +95,14 @@ def head(
 
     Every byte that is read is checked first. An image is shown as 'image/jpeg 375x500, 61.2 kB',
     which is height x width, pixels as 'image/rgb' or 'image/yuv420'; times in ISO 8601, in UTC
-    where they have a zone. With --rows-file, -n and --rows count in the file, and rows are shown
-    with their numbers in the slab.
+    where they have a zone. With --rows-file or --where, -n and --rows count in the rows that these
+    choose, and rows are shown with their numbers in the slab.
     """
+    import numpy as np
+
     from fieldslab.packer.check.stored import StoredSlab
     from fieldslab.packer.check.verify import choose_fields
-    from fieldslab.packer.rewrite.selection import read_row_numbers
+    from fieldslab.packer.rewrite.selection import find_matching_rows, read_row_numbers
     from fieldslab.packer.unions.source_slabs import find_slabs
 
     if count is not None and rows is not None:
@@ -115,16 +121,27 @@ def head(
         total, listed = stored.manifest.rows, None
         if rows_file is not None:
             listed = read_row_numbers(rows_file, "rows_file", stored.manifest)
+        if where is not None:
+            matching = find_matching_rows(stored, where)
+            listed = matching if listed is None else listed[np.isin(listed, matching)]
+        if listed is not None:
             total = len(listed)
         chosen: Sequence[int] = range(min(5 if count is None else count, total))
         if rows is not None:
-            chosen = parse_rows(rows, total, "slab" if listed is None else "file of rows")
+            chosen = parse_rows(rows, total, _name_rows(listed, where))
         if listed is not None:
             chosen = listed[chosen].tolist()
         shown = choose_fields(stored.manifest, fields or None)
         print_rows(stored, chosen, shown, as_json)
         if images is not None:
             save_images(stored, chosen, shown, images, size)
+
+
+def _name_rows(listed: object, where: str | None) -> str:
+    """Name what `--rows` counts in, for errors."""
+    if listed is None:
+        return "slab"
+    return "file of rows" if where is None else "selection"
 
 
 def print_rows(

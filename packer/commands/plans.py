@@ -102,14 +102,16 @@ def format_pack_summary(packed: "PackResult", width: int | None) -> Iterator[str
     manifest = packed.manifest
     shards = format_count(len(manifest.shards), "shard")
     if packed.reused_shards:
-        shards += f" ({packed.reused_shards} taken over from an earlier run)"
+        shards += f" ({packed.reused_shards} packed before)"
     packed_rows = format_count(manifest.rows, "row")
     if packed.left_out:
         packed_rows += f" ({len(packed.left_out):,} left out)"
     text = (
         f"{escape_controls(str(packed.path))}: {packed_rows}, {format_size(packed.bytes)} in "
-        f"{shards}, {format_duration(packed.seconds)}, {format_rate(packed.bytes, packed.seconds)}"
+        f"{shards}, {format_duration(packed.seconds)}"
     )
+    if not packed.reused_shards:  # which were written before, and took none of this time
+        text += f", {format_rate(packed.bytes, packed.seconds)}"
     yield from wrap_lines([text], width)
 
 

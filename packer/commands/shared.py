@@ -38,6 +38,12 @@ ROWS_FILE = Option(
     "FILE",
     type=click.Path(readable=False, path_type=Path),
 )
+WHERE = Option(
+    "--where",
+    "Options",
+    'Only rows for which this is true, such as "label in [3, 5] and not is_null(caption)".',
+    "CONDITION",
+)
 ID = Option(
     "--id content",
     "Options",

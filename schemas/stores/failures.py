@@ -37,6 +37,7 @@ _CREDENTIALS = (
     f"{mark_option('storage_options', 'true', column='skip_signature')}."
 )
 _DENIALS = ("PermissionDeniedError", "UnauthenticatedError")
+_BUCKET = "Check the bucket's name, its region (AWS_REGION) and the server (AWS_ENDPOINT_URL)."
 _SHORT = re.compile(r"Requested \S+ got ")
 SHORT_ATTEMPTS = 3
 """Attempts at a range of which less came, since the object may be shorter than was thought."""
@@ -65,7 +66,8 @@ def diagnose_reading(error: Exception) -> Failure:
     if _CREDENTIAL_SERVERS.search(text):
         return Failure(AccessDenied, "no credentials were found", _CREDENTIALS, status)
     if isinstance(error, FileNotFoundError) or status == 404:
-        return Failure(ObjectNotFound, f"does not exist{name}", status=status)
+        hint = _BUCKET if code is not None and code[1] == "NoSuchBucket" else None
+        return Failure(ObjectNotFound, f"does not exist{name}", hint, status=status)
     if status in (401, 403) or type(error).__name__ in _DENIALS:
         return Failure(AccessDenied, f"the server denies access{name}", _CREDENTIALS, status)
     if status == 416 or isinstance(error, EndsEarly):

@@ -15,7 +15,6 @@ from fieldslab.schemas.errors import (
     UnsupportedVersion,
     UsageError,
 )
-from fieldslab.schemas.files import RESTORE
 from fieldslab.schemas.folder import SlabFiles
 from fieldslab.schemas.manifest import (
     MAX_BYTES,
@@ -34,6 +33,7 @@ if TYPE_CHECKING:
 FORMAT = "fieldslab union"
 VERSION = 1
 ENDING = ".slabs"
+_RESTORE = "Restore the file from a copy, or make it again: fieldslab union NAME.slabs add."
 
 
 class UnionMember(
@@ -82,7 +82,7 @@ def decode_union(data: bytes, file: object) -> UnionFile:
     """Parse and validate a union file. Raises UnsupportedVersion and DamagedManifest."""
 
     def raise_damaged(problem: str, **context: Any) -> NoReturn:
-        raise DamagedManifest(problem, file=file, hint=RESTORE, **context)
+        raise DamagedManifest(problem, file=file, hint=_RESTORE, **context)
 
     if len(data) > MAX_BYTES:
         raise_damaged("union file is too large", expected=f"at most {MAX_BYTES} bytes")

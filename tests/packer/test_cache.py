@@ -12,6 +12,7 @@ from tests.slabs import flip, write_slab
 
 from fieldslab.reader import open_slab
 from fieldslab.schemas.errors import NotASlab
+from fieldslab.schemas.mirror.cache import CacheDirectory
 
 VALUES = np.random.default_rng(0).integers(0, 256, (200, 8000), np.uint8)
 
@@ -38,6 +39,10 @@ def test_list_shows_slabs_and_how_much_is_there(cli: Any, cache: Path, tmp_path:
     assert (whole["whole"], half["whole"]) == (True, False)
     assert 0.4 < half["present_bytes"] / half["total_bytes"] < 0.6
     assert len(whole["id"]) == 64
+    CacheDirectory(tmp_path / "empty")
+    empty = cli("cache", "list", "--cache-dir", tmp_path / "empty")
+    assert (empty.code, empty.out) == (0, "")
+    assert f"no slab is in {tmp_path / 'empty'}" in empty.err
 
 
 def test_verify_forgets_what_is_damaged(cli: Any, cache: Path, tmp_path: Path) -> None:

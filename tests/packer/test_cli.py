@@ -204,6 +204,13 @@ def test_dry_run_writes_nothing(cli: Any, parquet: Path, tmp_path: Path) -> None
     assert list(tmp_path.iterdir()) == []
 
 
+def test_an_option_of_a_similar_name_is_suggested(cli: Any) -> None:
+    """A slip of the keys is recognised; nothing is suggested that has but dashes in common."""
+    assert "Did you mean --shuffle?" in cli("pack", "x.parquet", "--shufle", "0").err
+    unknown = cli("verify", "x.slab", "--where", "y > 2")
+    assert (unknown.code, "Did you mean" in unknown.err) == (2, False)
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "text"),
     [

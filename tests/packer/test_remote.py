@@ -73,6 +73,10 @@ def test_commands_show_what_they_show_of_directories(
         done = cli("verify", url)
         assert done.code == 0, done
         assert done.out.startswith(f"OK: {url}: 3,000 rows")
+    missing = cli("info", "s3://no-such-bucket/a.slab")
+    assert missing.code == 3
+    assert "(NoSuchBucket)" in missing.err
+    assert "AWS_ENDPOINT_URL" in missing.err
 
 
 def test_options_of_stores_on_the_command_line(

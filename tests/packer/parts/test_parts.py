@@ -3,6 +3,7 @@
 import json
 import multiprocessing
 import os
+import re
 import subprocess
 import sys
 import time
@@ -230,6 +231,7 @@ def test_the_commands(cli: Any, rows: Path, out: Path, tmp_path: Path, expected:
     assert (part["part"], part["shards"], part["published"]) == ("1/2", 3, False)
     assert cli("pack", "--plan", plan, "--part", "2/2").out.startswith("part 2/2: 3 shards, ")
     assert cli("finish", plan, "--json").json["id"] == expected["manifest.json"]
+    assert re.search(r"in 6 shards \(6 packed before\), [\d.]+ m?s\n", cli("finish", plan).out)
     assert "nothing to do" in cli("pack", "--plan", plan, "--part", "2/2").out
     assert content(out) == expected
 
