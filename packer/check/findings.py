@@ -135,7 +135,7 @@ class Report:
         text = f"{counts}, {totals}{scope}"
         if self.ok:
             return f"OK: {self.path}: {text}"
-        more = f", the first {len(self.problems)} shown" if self.count > len(self.problems) else ""
+        more = f", {len(self.problems)} of them shown" if self.count > len(self.problems) else ""
         problems = format_count(self.count, "problem")
         return f"FAILED: {problems} in {self.path}{more}; {text}. {self.hint}"
 

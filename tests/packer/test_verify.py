@@ -457,7 +457,7 @@ def test_problems_are_counted_beyond_those_kept(slab: Path) -> None:
     assert report.count == 4
     assert told == report.problems
     assert len(told) == 3
-    assert str(report).startswith(f"FAILED: 4 problems in {slab}, the first 3 shown; ")
+    assert str(report).startswith(f"FAILED: 4 problems in {slab}, 3 of them shown; ")
 
 
 def test_progress_adds_up(slab: Path) -> None:

@@ -325,4 +325,6 @@ def _format_column(key: Key, dataset: Dataset, column: HDF5Column, rows: bool = 
     """Format a column with its type and shape, with or without the number of rows."""
     shape = dataset.shape if rows else dataset.row_shape
     text = "no rows" if shape is None else str([*shape, *column.shape])
+    if rows and text == "[]":
+        text = "(one value)"
     return f"{_format_key(key)}: {column.element.why} {text}"

@@ -44,7 +44,7 @@ def test_other_lengths(tmp_path: Path) -> None:
     text = str(error)
     assert "without the 4 rows that most have" in text
     assert "names: text of 1 bytes [2]" in text
-    assert "version: int64 []" in text
+    assert "version: int64 (one value)" in text
     assert "empty: float64 no rows" in text
     assert 'exclude=["empty", "names", "version"]' in text
     slab = packed(path, tmp_path / "slab", exclude="empty,names,version")
