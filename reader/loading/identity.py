@@ -38,6 +38,12 @@ _UNSAID: dict[str, dict[str, Any]] = {
 }
 """Parameters that such a text may leave out."""
 
+_OTHER_ARGUMENTS = "Make the loader with the arguments that it had when the state was saved."
+_OTHER_SLAB = (
+    "Open the slab that it was saved with. Where slabs were added to a union since, go on with "
+    'the next epoch: loader.set_epoch(state["epoch"] + 1).'
+)
+
 
 class SavedRun(NamedTuple):
     """What a state says: the order, the same attached to the slab, epoch and position."""
@@ -75,7 +81,7 @@ def read_state(
                     f"the state is of another {name}",
                     expected=expected,
                     found=saved_value,
-                    hint="Make the loader with the arguments that it had when the state was saved.",
+                    hint=_OTHER_SLAB if name == "slab" else _OTHER_ARGUMENTS,
                 )
     except (AttributeError, KeyError, TypeError) as error:
         if isinstance(error, UsageError):
