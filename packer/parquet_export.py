@@ -57,9 +57,7 @@ def export_parquet(
         The slab's files are not what pack wrote; the disk fails.
     """
     if os.path.exists(path) and not force:
-        raise OutputExists(
-            "there is such a file", file=path, hint=f"{mark_option('force')} replaces it."
-        )
+        raise OutputExists("exists already", file=path, hint=f"{mark_option('force')} replaces it.")
     makers = [
         ArrowMaker(field, slab.read_categories(field) if field.kind == "categorical" else None)
         for field in fields

@@ -36,7 +36,7 @@ class ElementWindows:
         field = stored.field
         if field.kind not in ("fixed", "ragged", "text", "binary") or field.compression is not None:
             raise UsageError(
-                "the elements of this field are no stream",
+                "the elements of this field cannot be read as one stream",
                 field=name,
                 expected="an uncompressed field of numbers, lists, text or bytes",
                 found=field.describe(),

@@ -36,7 +36,7 @@ class Jagged(NamedTuple):
         """
         if isinstance(self.values, Jagged):
             raise UsageError(
-                "lists of lists are no nested tensor",
+                "lists of lists cannot become a nested tensor",
                 hint="Write batch[name].values.nested(), which has the lists inside.",
             )
         return torch.nested.nested_tensor_from_jagged(self.values, self.offsets)
@@ -199,7 +199,7 @@ class ToTensors:
             return None
         if elements.valid is not None:
             raise UsageError(
-                "a list inside a list is null, which tensors cannot say",
+                "a list inside a list is null, which tensors cannot represent",
                 field=name,
                 hint=f"Take batches as numpy, whose {name!r} tells, or pack it as JSON: "
                 f"{mark_option('cast', 'json', column=name)}.",

@@ -91,7 +91,7 @@ class VarLenValues(Generic[_Item]):
         """
         if isinstance(self.values, VarLenValues):
             raise UsageError(
-                "lists of lists form no padded array",
+                "lists of lists cannot be padded to one array",
                 field=self.name,
                 found=repr(self),
                 hint="Write batch[name].values.to_padded(), which pads the lists inside.",

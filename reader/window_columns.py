@@ -25,7 +25,9 @@ def clear_padded_rows(
             columns.values[name] = emptied
         elif isinstance(values, Pictures):
             hint = 'Give all one size, such as by Resize, or write edges="repeat".'
-            raise UsageError("pictures of their own sizes are no zeros", field=name, hint=hint)
+            raise UsageError(
+                "pictures of different sizes cannot be filled with zeros", field=name, hint=hint
+            )
         for array in values if isinstance(values, Views) else [values]:
             if isinstance(array, np.ndarray):
                 array[padded] = -1 if _is_categorical(fields.get(name)) else 0

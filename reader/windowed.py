@@ -36,7 +36,7 @@ class Windowed(Selectable):
             self._storage.check_field_name(by)
             if self._storage.fields[by].kind == "nested":
                 raise UsageError(
-                    "runs of rows with one value are not found by lists of lists or of texts",
+                    "lists of lists or of texts cannot tell where runs of rows end",
                     field=by,
                     hint="Pack an integer or a text that says where a run ends.",
                 )

@@ -54,7 +54,7 @@ def cache(
         raise UsageError("--size is for `evict` without slabs")
     if action in ("evict", "pin", "unpin") and not slabs and size is None:
         hint = "Name slabs" + (", or give --size." if action == "evict" else ".")
-        raise UsageError(f"`{action}` of what?", hint=hint)
+        raise UsageError(f"`{action}` needs slabs", hint=hint)
     directory = inventory.open_cache(Path(cache_dir) if cache_dir else find_default_cache())
     chosen = inventory.find_mirrors(directory, slabs)
     if action == "list":

@@ -60,7 +60,7 @@ def union(
     from fieldslab.packer.unions import union_changes
 
     if action in ("add", "remove") and not slabs:
-        raise UsageError(f"`{action}` of what?", hint="Name slabs.")
+        raise UsageError(f"`{action}` needs slabs", hint="Name at least one.")
     if action in ("list", "verify") and slabs:
         raise UsageError(f"`{action}` is about all slabs of the union", found=slabs[0])
     if name is not None and action != "add":

@@ -38,7 +38,7 @@ def take_place(store: Store, owner: Mapping[str, Any], keys: Collection[str]) ->
     """
     if keys and MARKER not in keys:
         raise OutputExists(
-            "there are other objects, and no slab",
+            "holds other objects, and no slab",
             file=store.url,
             found=", ".join(sorted(keys)[:3]),
             hint="Choose another destination, or delete them first.",

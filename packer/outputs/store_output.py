@@ -81,8 +81,8 @@ class StoreOutput(SlabOutput):
                 "not the URL of a folder in a bucket",
                 file=hide_credentials(url),
                 expected="s3://bucket/train.slab, without credentials or a query",
-                hint=f"Credentials belong into the environment, or {mark_option('storage_options')}"
-                " of Python.",
+                hint="Put credentials into the environment, or in Python into "
+                f"{mark_option('storage_options')}.",
             )
         self.place = StorePlace(url.rstrip("/"), storage_options)
         self.scratch = scratch

@@ -53,7 +53,7 @@ def _check_range(number: int, count: int, found: str) -> PartNumber:
         f"{mark_option('part')}: out of range",
         found=found,
         expected=f"1/{count} to {count}/{count}" if count else _EXPECTED,
-        hint="Parts count from 1. Of a Slurm array with gaps, give the part yourself.",
+        hint="Parts count from 1. In a Slurm array with gaps, give the part yourself.",
     )
 
 

@@ -100,7 +100,7 @@ def list_columns(
     if shape is None:
         refusal = refusal or ("a single value has no rows", _EXCLUDE)
     elif 0 in shape:
-        refusal = refusal or ("an axis behind the rows has length 0", _EXCLUDE)
+        refusal = refusal or ("an axis after that of the rows has length 0", _EXCLUDE)
     if kind is None:
         refusal = refusal or (why, _EXCLUDE)
     described = f"{dtype}{describe_idle_attributes(attributes)}"
@@ -215,4 +215,4 @@ def _make_values(kind: pa.DataType, flat: np.ndarray) -> pa.Array:
             raise BadValue(
                 f"is no {kind}: {text}", row, flat[row : row + 1].tobytes()[:80]
             ) from None
-    raise AssertionError("each value is text, all together are none")
+    raise AssertionError("each value can be converted alone, but not all together")

@@ -202,7 +202,7 @@ def _convert_numpy(values: np.ndarray) -> tuple[pa.Array, DtypeName | None]:
     if values.ndim == 0:
         raise ValueError("a single value has no rows")
     if 0 in values.shape[1:]:
-        raise ValueError("an axis behind the rows has length 0")
+        raise ValueError("an axis after that of the rows has length 0")
     masked = isinstance(values, np.ma.MaskedArray)
     if masked and values.ndim > 1:
         raise ValueError("a masked array with several axes cannot keep its mask")

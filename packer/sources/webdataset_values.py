@@ -93,7 +93,7 @@ def make_array(values: list[memoryview | None], kind: pa.DataType) -> pa.Array:
 def _parse_integer(data: memoryview) -> int:
     text = bytes(data).strip()
     if not _DIGITS.fullmatch(text) or not -(2**63) <= int(text) < 2**63:
-        raise ValueError("no integer of 64 bits")
+        raise ValueError("not an integer of 64 bits")
     return int(text)
 
 

@@ -80,7 +80,7 @@ class HubStore(Store):
         options = dict(storage_options or {})
         if unknown := [name for name in options if name not in _OPTIONS]:
             raise UsageError(
-                f"{mark_option('storage_options')}: the Hub takes others",
+                f"{mark_option('storage_options')}: the Hub does not take these",
                 file=self.url,
                 expected=", ".join(_OPTIONS),
                 found=", ".join(unknown),

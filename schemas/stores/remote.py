@@ -294,7 +294,7 @@ def _build(url: str, place: str, options: Mapping[str, Any], policy: RetryPolicy
     except (BaseError, OSError, ValueError, TypeError) as error:
         reason = type(error).__name__
     raise UsageError(
-        f"obstore takes the URL or one of {mark_option('storage_options')} for none ({reason})",
+        f"obstore refuses the URL or one of {mark_option('storage_options')} ({reason})",
         file=url,
         found=", ".join(options),
     )

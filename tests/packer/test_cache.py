@@ -85,7 +85,7 @@ def test_what_makes_no_sense_is_refused(cli: Any, cache: Path, tmp_path: Path) -
     for arguments, message in (
         (["list", "--cache-dir", tmp_path], "is not a cache directory"),
         (["list", "nothing", "--cache-dir", cache], "no slab in the cache is called so"),
-        (["evict", "--cache-dir", cache], "of what"),
+        (["evict", "--cache-dir", cache], "needs slabs"),
         (["list", "--size", "1G", "--cache-dir", cache], "--size is for `evict`"),
         (["burn", "--cache-dir", cache], "burn"),
     ):

@@ -105,7 +105,7 @@ def test_options_of_stores_on_the_command_line(
     for wrong, message in (
         ([f"--storage-option={SECRET}"], "--storage-option: not an option of a store"),
         ([f"--storage-option=={SECRET}"], "--storage-option: not an option of a store"),
-        ([f"--storage-option=such={SECRET}"], "obstore takes the URL or one of --storage-option"),
+        ([f"--storage-option=such={SECRET}"], "obstore refuses the URL or one of --storage-option"),
     ):
         done = cli("info", url, *wrong)
         assert done.code == UsageError.exit_code

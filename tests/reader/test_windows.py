@@ -331,7 +331,7 @@ def test_what_makes_no_windows_is_refused(series: Slab, slab: Slab) -> None:
     ):
         with case(order), pytest.raises(UnknownField):
             order.attach(series)
-    with pytest.raises(UsageError, match="no stream"):
+    with pytest.raises(UsageError, match="as one stream"):
         Windows(2, of="photo").attach(slab)
     with pytest.raises(UsageError, match="not neighbours"):
         Windows(2, of="tokens").attach(series[::2])

@@ -42,7 +42,9 @@ class CsvSource(TextSource):
         named f0, f1 and so on. Raises what other sources of files raise.
         """
         if delimiter is not None and (len(delimiter.encode()) != 1 or delimiter in '"\r\n'):
-            raise UsageError(f"{mark_option('delimiter')}: must be one sign", found=repr(delimiter))
+            raise UsageError(
+                f"{mark_option('delimiter')}: must be one character", found=repr(delimiter)
+            )
         self._delimiter, self._header = delimiter, header
         super().__init__(paths, unify=unify, storage_options=storage_options, summary=summary)
         self.settings = {**self.settings, **({} if header else {"header": False})}

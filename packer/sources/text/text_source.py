@@ -254,7 +254,7 @@ class TextSource(TableSource):
             return SourceUnreadable(
                 f"damaged {self.kind}: {text[:300]}",
                 file=file,
-                hint="Mend the line, or leave it out.",
+                hint="Correct the line, or leave it out.",
             )
         name, text = misfit
         return SourceUnreadable(

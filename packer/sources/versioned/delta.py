@@ -69,7 +69,7 @@ class _DeltaSnapshot(Snapshot):
         unknown = self._kept.keys() - {os.path.realpath(file.path) for file in self._files}
         if unknown:  # or rows that were deleted would come back
             raise SourceInconsistent(
-                "deleted rows are told of a file that the table does not have", file=min(unknown)
+                "the table lists deleted rows of a file that it does not have", file=min(unknown)
             )
         self.pieces = [self._make_piece(number) for number in range(len(self._files))]
 

@@ -146,7 +146,7 @@ def test_what_is_refused(tmp_path: Path, hub: HubServer, monkeypatch: pytest.Mon
         (f"{URL}@v9/data", {}, AccessDenied, "no such dataset or revision"),
         ("hf://datasets/me/other/data", {}, AccessDenied, "HF_TOKEN"),
         (f"{URL}/data", wrong, AccessDenied, "HF_TOKEN"),
-        (f"{URL}/data", {"region": "x"}, UsageError, "the Hub takes others"),
+        (f"{URL}/data", {"region": "x"}, UsageError, "the Hub does not take these"),
         ("hf://me/model/x.parquet", {}, UsageError, "hf://datasets/OWNER/NAME"),
         (f"{URL}/a.h5", {}, SourceUnsupported, "hf download .* me/data"),
     ]

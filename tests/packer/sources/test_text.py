@@ -187,7 +187,7 @@ def test_what_is_refused(tmp_path: Path) -> None:
             pack(path, tmp_path / "slab")
         assert re.search(words, str(caught.value), re.DOTALL)
         assert str(path) in caught.value.context["file"]
-    with pytest.raises(UsageError, match="must be one sign"):
+    with pytest.raises(UsageError, match="must be one character"):
         pack(path, tmp_path / "slab", settings={"delimiter": "ab"})
 
 
