@@ -273,4 +273,4 @@ def sync_directory(folder: Path) -> None:
     try:
         os.fsync(fd)
     finally:
-        os.close(fd)
+        close_quietly(fd)

@@ -22,7 +22,13 @@ from fieldslab.schemas.errors import (
     Unreadable,
     UsageError,
 )
-from fieldslab.schemas.files import OpenFolder, make_opening_error, read_bytes, read_status
+from fieldslab.schemas.files import (
+    OpenFolder,
+    close_quietly,
+    make_opening_error,
+    read_bytes,
+    read_status,
+)
 from fieldslab.schemas.manifest import FORMAT, MANIFEST, MAX_BYTES, Manifest, decode_manifest
 from fieldslab.schemas.mapped_ranges import Watch, is_changed, read_stamp
 from fieldslab.schemas.mirror.mistaken import find_mirror_error
@@ -324,7 +330,7 @@ def _try_open(slab: Path, follow_links: bool, patient: bool) -> SlabFiles | None
         return files
     finally:
         if files is None:
-            os.close(directory.fd)
+            close_quietly(directory.fd)
 
 
 def _open_directory(slab: Path, follow_links: bool) -> OpenFolder:

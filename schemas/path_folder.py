@@ -13,6 +13,7 @@ from pathlib import Path
 from fieldslab.schemas.errors import Damaged, DamagedArray
 from fieldslab.schemas.files import (
     OpenFolder,
+    close_quietly,
     make_link_error,
     make_opening_error,
     make_unreadable_error,
@@ -39,7 +40,7 @@ class PathFolder(OpenFolder):
         try:
             yield fd, measure_regular_file(fd, path, damaged, field)
         finally:
-            os.close(fd)
+            close_quietly(fd)
 
     def list_names(self) -> list[str]:
         """List what is in it. Raises Unreadable."""

@@ -48,7 +48,7 @@ from fieldslab.schemas.errors import (
     OutputError,
     OutputExists,
 )
-from fieldslab.schemas.files import sync_directory
+from fieldslab.schemas.files import close_quietly, sync_directory
 from fieldslab.schemas.folder import (
     JOURNAL,
     REPLACED,
@@ -127,7 +127,7 @@ class Staging(SlabBuilder):
             except BaseException:
                 with contextlib.suppress(OSError):
                     self.folder.rmdir()  # where there is nothing in it
-                os.close(self._lock)
+                close_quietly(self._lock)
                 raise
         return self
 
@@ -141,7 +141,7 @@ class Staging(SlabBuilder):
                 if isinstance(error, NoSpace) and not self._removed:
                     count = format_count(len(self.finished), "finished shard")
                     error.add_hint(f"It goes on from {count} in {self.folder.name}.")
-        os.close(self._lock)
+        close_quietly(self._lock)
 
     def accept_shard(self, record: ShardRecord) -> None:
         """Make a finished attempt part of the slab, then enter it in the journal."""

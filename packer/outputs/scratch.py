@@ -9,6 +9,7 @@ from pathlib import Path
 
 from fieldslab.packer.write.directories import lock_directory, remove_path, try_lock
 from fieldslab.schemas.errors import Busy, OutputDenied, UsageError
+from fieldslab.schemas.files import close_quietly
 from fieldslab.schemas.optiontext import mark_option
 from fieldslab.schemas.write_errors import name_write_errors
 
@@ -42,7 +43,7 @@ def open_scratch_folder(scratch: Path) -> Iterator[Path]:
     finally:
         with suppress(OSError):
             remove_path(folder)
-        os.close(lock)
+        close_quietly(lock)
 
 
 def _make_locked(scratch: Path) -> tuple[Path, int]:

@@ -12,7 +12,7 @@ from fieldslab.packer.repairing.damage import FileScan, count_blocks_there, find
 from fieldslab.schemas.arrays import HEADER, make_array_header
 from fieldslab.schemas.digest import BLOCK, BlockDigest
 from fieldslab.schemas.errors import DamagedArray, Unreadable
-from fieldslab.schemas.files import OpenFolder
+from fieldslab.schemas.files import OpenFolder, close_quietly, read_bytes
 from fieldslab.schemas.write_errors import name_write_errors
 
 _NAME = re.compile(r"\..*\.[0-9a-f]{8}\.(repairing|unfinished)")
@@ -46,7 +46,7 @@ class Patch:
         return self
 
     def __exit__(self, *_: object) -> None:
-        os.close(self._fd)
+        close_quietly(self._fd)
         with suppress(OSError):
             os.unlink(self._name, dir_fd=self._opened.fd)
 
@@ -67,7 +67,8 @@ class Patch:
     def read_item(self, index: int) -> int:
         """Read an item of offsets, as it is in the new file now."""
         size = self.file.item_bytes
-        return int.from_bytes(os.pread(self._fd, size, HEADER + index * size), "little")
+        data = read_bytes(self._fd, size, HEADER + index * size, self.path)
+        return int.from_bytes(data, "little")
 
     def compute_digests(self) -> np.ndarray:
         """Digest the blocks that are still to be repaired, as they are now: (blocks,)."""

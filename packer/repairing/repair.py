@@ -1,7 +1,6 @@
 """Repair: damaged files of a slab are replaced by ones in which each block is what pack wrote."""
 
 import hashlib
-import os
 import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -28,6 +27,7 @@ from fieldslab.schemas.errors import (
     Unreadable,
     UsageError,
 )
+from fieldslab.schemas.files import close_quietly
 from fieldslab.schemas.folder import (
     SlabFiles,
     check_slab_path,
@@ -182,7 +182,7 @@ def _lock(slab: Path) -> Iterator[None]:
     finally:
         with suppress(OSError):
             folder.rmdir()  # where no pack was cut off
-        os.close(lock)
+        close_quietly(lock)
 
 
 def _open_or_restore(slab: Path, copy: SlabFiles | None, report: RepairReport) -> SlabFiles:

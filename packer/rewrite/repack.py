@@ -150,7 +150,8 @@ def repack_plan(
             manifest = make_repacked_manifest(plan, reading, staging.finished, staging)
             if plan.consumes_source:  # before the end, behind which no rerun comes here
                 remove_shards(plan.path)
-                remove_path(plan.path)
+                with name_write_errors(plan.path):
+                    remove_path(plan.path)
             staging.publish(manifest)
     seconds = time.monotonic() - started
     size = output.count_bytes()

@@ -14,6 +14,7 @@ from fieldslab.packer.sources.local_file import LocalFile
 from fieldslab.packer.sources.table_files import AnyFile
 from fieldslab.packer.sources.tar_headers import BadTar, ForwardReader, TarMember, list_members
 from fieldslab.schemas.errors import FieldslabError, SourceUnreadable, make_unreadable_source_error
+from fieldslab.schemas.files import close_quietly
 
 MOST_BYTES = 1 << 31
 """A member of so many bytes is an error: compressed tars may be bombs."""
@@ -275,7 +276,7 @@ def open_tar(file: AnyFile, *, headers: bool = False) -> Iterator[Tar]:
                 read_at = partial(os.pread, descriptor)
                 yield Tar(path, _FileReader(read_at, window), file.size)
             finally:
-                os.close(descriptor)
+                close_quietly(descriptor)
             return
         opened = file.open()
         with open(opened, "rb") if isinstance(opened, str) else opened as stream:

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from fieldslab.schemas.errors import Busy, OutputError, OutputExists
+from fieldslab.schemas.files import close_quietly
 
 _AT_FDCWD = -100
 _RENAME_EXCHANGE = 2
@@ -49,9 +50,9 @@ def lock_directory(folder: Path) -> int:
             if folder.exists() and os.path.samestat(os.fstat(fd), os.stat(folder)):
                 return fd
         except BaseException:
-            os.close(fd)
+            close_quietly(fd)
             raise
-        os.close(fd)
+        close_quietly(fd)
 
 
 @contextmanager
@@ -72,7 +73,7 @@ def try_lock(folder: Path) -> Iterator[bool]:
             pass  # a file system without locks: readers are told that the slab was replaced
         yield free
     finally:
-        os.close(fd)
+        close_quietly(fd)
 
 
 def swap_directories(first: Path, second: Path) -> bool:

@@ -22,7 +22,7 @@ from tests.faults.operations import Scene, World
 
 ELSEWHERE = "elsewhere"
 """In place of the names of files that belong to no operation."""
-EVERY_PARALLEL = 40
+EVERY_PARALLEL = 100
 """One case in so many is of two jobs, which take seconds to start."""
 _MOST_ELSEWHERE = 40
 """Worker processes import modules with thousands of calls: so many of each name are tried."""

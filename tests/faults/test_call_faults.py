@@ -8,7 +8,14 @@ from typing import Any
 
 import pytest
 from tests.campaign_errnos import list_errnos
-from tests.faults.call_faults import ELSEWHERE, Calls, Fault, Stage, list_faults
+from tests.faults.call_faults import (
+    ELSEWHERE,
+    EVERY_PARALLEL,
+    Calls,
+    Fault,
+    Stage,
+    list_faults,
+)
 from tests.faults.operations import OPERATIONS, UNION, Operation, World
 from tests.naming import case
 
@@ -40,16 +47,17 @@ def test_every_kind_comes_before_a_second_one() -> None:
     calls = [
         Calls("pack", jobs, "read", f"x/shard-{shard:05}/{field}.npy", 2)
         for jobs in (1, 2)
-        for shard in range(20)
+        for shard in range(40)
         for field in ("00-a.values", "01-b.offsets", "digests")
     ]
     faults = list_faults(calls, list_errnos, seed=0)
-    assert len(set(faults)) == len(faults) == 2 * 20 * 3 * 2 * 3
+    assert len(set(faults)) == len(faults) == 2 * 40 * 3 * 2 * 3
     for jobs in (1, 2):
         kinds = [fault.kind for fault in faults if fault.calls.jobs == jobs]
         assert len(set(kinds[:6])) == len(set(kinds)) == 6  # two kinds of files, three errnos
         assert len({kind[:-1] for kind in kinds[:2]}) == 2
-    assert [fault.calls.jobs for fault in faults[:41]] == 39 * [1] + [2, 1]
+    jobs = [fault.calls.jobs for fault in faults[: EVERY_PARALLEL + 1]]
+    assert jobs == [*(EVERY_PARALLEL - 1) * [1], 2, 1]
 
 
 def test_of_calls_elsewhere_some_are_tried() -> None:
@@ -86,3 +94,23 @@ def test_what_is_wrong_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         stage.try_fault(Fault(sync, 1, "KILL"))
     with pytest.raises(AssertionError, match=r"ended with 4: OSError: .*Input/output error"):
         stage.try_fault(Fault(sync, 1, "EIO"))
+
+
+MENDED = [
+    ("shuffle", "close", "shuffle-1/place/x.slab.partial (deleted)", "done"),
+    ("shuffle", "getdents64", "shuffle-1/place/x.slab.unshuffled", "error"),
+]
+"""Of these calls, the last one once ended with an error of the system, or left something."""
+
+
+@pytest.mark.parametrize(("operation", "name", "files", "outcome"), MENDED)
+def test_what_failed_once(
+    stage: Stage, operation: str, name: str, files: str, outcome: str
+) -> None:
+    """The operation is done, or ends with a named error that gives the reason."""
+    [calls] = [
+        calls
+        for calls in stage.list_calls(operation, 1)
+        if (calls.name, calls.files) == (name, files)
+    ]
+    assert stage.try_fault(Fault(calls, calls.count, "EIO")) == outcome

@@ -30,6 +30,7 @@ from fieldslab.schemas.errors import (
     UsageError,
     make_unreadable_source_error,
 )
+from fieldslab.schemas.files import close_quietly
 
 ARCHIVES = (".zip", ".tar")
 _COMPRESSED = (".tar.gz", ".tgz", ".tar.bz2", ".tar.xz", ".tar.zst")
@@ -94,7 +95,7 @@ class ArchiveMembers:
         except OSError as error:
             raise SourceUnreadable(f"cannot be read: {error.strerror}", file=path) from error
         finally:
-            os.close(file)
+            close_quietly(file)
 
 
 def find_archives(paths: Sequence[str]) -> list[str] | None:

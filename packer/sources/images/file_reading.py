@@ -12,6 +12,7 @@ from fieldslab.schemas.errors import (
     SourceDenied,
     SourceUnreadable,
 )
+from fieldslab.schemas.files import close_quietly
 from fieldslab.schemas.urls import hide_credentials
 
 _THREADS = 8
@@ -106,4 +107,4 @@ def _read_file(files: ImageFiles, row: int, into: memoryview) -> None:
     except OSError as error:
         raise SourceUnreadable(f"cannot be read: {error.strerror}", file=path) from error
     finally:
-        os.close(file)
+        close_quietly(file)

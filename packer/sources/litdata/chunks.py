@@ -20,6 +20,7 @@ from fieldslab.packer.sources.litdata.items import RowBytes
 from fieldslab.packer.sources.litdata.stream_index import Chunk
 from fieldslab.packer.sources.path_lookup import name_disk_errors
 from fieldslab.schemas.errors import SourceUnreadable, make_unreadable_source_error
+from fieldslab.schemas.files import close_quietly
 
 ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
 
@@ -39,17 +40,17 @@ class ChunkFile:
         self.path, self.chunk, self.label, self.first_row = path, chunk, label, first_row
         try:
             self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            self.size = os.fstat(self._fd).st_size
         except OSError as error:
             raise make_unreadable_source_error(
                 error, f"cannot be opened: {error.strerror}", file=label
             ) from error
-        self.size = os.fstat(self._fd).st_size
 
     def __enter__(self) -> "ChunkFile":
         return self
 
     def __exit__(self, *_: object) -> None:
-        os.close(self._fd)
+        close_quietly(self._fd)
 
     def read(self, offset: int, size: int) -> np.ndarray:
         """Read exactly these bytes: uint8[size]. Raises SourceUnreadable if they are missing."""
