@@ -2,7 +2,7 @@
 
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import replace as replace_attributes
 from datetime import UTC, datetime
@@ -48,7 +48,7 @@ from fieldslab.schemas import layout
 from fieldslab.schemas.episodes import replace_episodes
 from fieldslab.schemas.errors import NoSpace, NotASlab, UsageError
 from fieldslab.schemas.fields import Field, Role
-from fieldslab.schemas.files import sync_directory
+from fieldslab.schemas.files import make_unreadable_error, sync_directory
 from fieldslab.schemas.folder import load_manifest
 from fieldslab.schemas.manifest import MANIFEST, SHUFFLE_ATTRIBUTE, Manifest, Provenance
 from fieldslab.schemas.notices import LOG, warn
@@ -110,15 +110,22 @@ def prepare_repack(
     output.check(force=values["force"])
     directory = output.directory
     with slabs.open() as members:
-        if directory is not None and os.path.exists(directory):
-            for place in places:
-                if not is_remote(place) and os.path.samefile(place, directory):
-                    hint = "Write to another place."
-                    raise UsageError("a slab cannot replace itself", file=directory, hint=hint)
+        if directory is not None and _is_among(directory, places):
+            hint = "Write to another place."
+            raise UsageError("a slab cannot replace itself", file=directory, hint=hint)
         plan = make_repack_plan(slabs, members.manifest, values, StoredSlab(members))
     if plan.needs_scattering and directory is None:
         raise make_shuffle_error(output)
     return plan, output
+
+
+def _is_among(directory: Path, places: Iterable[str | Path]) -> bool:
+    """Whether one of these slabs is in a directory. Raises Unreadable if the system cannot tell."""
+    local = (place for place in places if not is_remote(place))
+    try:
+        return directory.exists() and any(os.path.samefile(place, directory) for place in local)
+    except OSError as error:
+        raise make_unreadable_error(error, Path(error.filename or directory)) from error
 
 
 def repack_plan(
@@ -333,7 +340,7 @@ def _describe_origin(plan: RepackPlan) -> Provenance:
 def _check_space(plan: RepackPlan, out: Path, written_bytes: int) -> None:
     """Raise NoSpace where there is not as much free space as rows take, twice in a shuffle.
 
-    `done` bytes were written by an earlier run.
+    `written_bytes` were written by an earlier run.
     """
     copies = 1 if plan.consumes_source else plan.steps - os.path.isdir(get_scattered_path(out))
     needed = plan.rows * plan.row_bytes * copies - written_bytes

@@ -81,7 +81,8 @@ def _plan_shuffle(plan: Plan, unshuffled: Path) -> RepackPlan:
 def _has_shards(plan: RepackPlan) -> bool:
     """Whether no earlier run began to remove the shards that are read."""
     shards = range(len(plan.source.shards))
-    return all((plan.path / layout.name_shard(index)).is_dir() for index in shards)
+    with name_write_errors(plan.path):
+        return all((plan.path / layout.name_shard(index)).is_dir() for index in shards)
 
 
 def _is_packed(plan: Plan, path: Path) -> bool:
