@@ -199,11 +199,11 @@ PARALLEL = ("pack", "shuffle", "repack")
 class Scene:
     """An operation at a place, the state before it, and the state that it makes."""
 
-    def __init__(self, world: World, name: str, jobs: int = 1) -> None:
-        """Prepare the place and carry the operation out once, unharmed."""
+    def __init__(self, world: World, name: str, jobs: int = 1, folder: Path | None = None) -> None:
+        """Prepare the place in a folder, or the world's, and carry the operation out, unharmed."""
         self.world, self.name, self.jobs = world, name, jobs
         self.operation = OPERATIONS[name]
-        self.folder = world.folder / f"{name}-{jobs}".replace(" ", "-")
+        self.folder = (folder or world.folder) / f"{name}-{jobs}".replace(" ", "-")
         shutil.rmtree(self.folder, ignore_errors=True)  # of an earlier scene
         self.place, self.start = self.folder / "place", self.folder / "start"
         self.place.mkdir(parents=True)

@@ -4,6 +4,7 @@ The child is forked from a process that has imported all and done the same work 
 system calls are those of the work.
 """
 
+import ctypes
 import faulthandler
 import os
 import shutil
@@ -20,6 +21,8 @@ from tests.faults.operations import end_child
 
 SECONDS = 60.0
 """What takes longer hangs."""
+_LIBC = ctypes.CDLL(None)
+_SIGNAL_AT_PARENTS_DEATH = 1  # PR_SET_PDEATHSIG
 
 
 @dataclass(frozen=True)
@@ -46,15 +49,7 @@ def run_straced(work: Callable[[], Any], folder: Path, options: Sequence[str] = 
     """Do the work in a child under strace; kill it with all its children when it hangs."""
     errors, log = folder / "stderr", folder / "strace.log"
     log.unlink(missing_ok=True)
-    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR1])
-    child = os.fork()
-    if child == 0:
-        os.setsid()
-        descriptor = os.open(errors, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-        os.dup2(descriptor, 2)
-        faulthandler.dump_traceback_later(SECONDS - 5, file=2)  # says where it hangs
-        signal.sigwait([signal.SIGUSR1])
-        end_child(work)
+    child = _fork(work, errors)
     tracer = subprocess.Popen(
         ["strace", "-f", "-y", "-s", "200", "-o", log, *options, "-p", str(child)],
         stderr=subprocess.PIPE,
@@ -76,6 +71,37 @@ def run_straced(work: Callable[[], Any], folder: Path, options: Sequence[str] = 
         tracer.wait()
     tracer.stderr.close()
     return Ending(status, errors.read_text(errors="replace"), log)
+
+
+def run_untraced(
+    work: Callable[[], Any], folder: Path, meanwhile: Callable[[int], None] | None = None
+) -> Ending:
+    """Do the work in a child; `meanwhile` is called with its process id when it has begun."""
+    errors = folder / "stderr"
+    child = _fork(work, errors)
+    os.kill(child, signal.SIGUSR1)
+    try:
+        if meanwhile is not None:
+            meanwhile(child)
+        status = _wait(child)
+    finally:
+        _end_group(child)
+    return Ending(status, errors.read_text(errors="replace"), folder / "strace.log")
+
+
+def _fork(work: Callable[[], Any], errors: Path) -> int:
+    """Fork a child that waits for SIGUSR1, and then does the work in a session of its own."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR1])
+    child = os.fork()
+    if child == 0:
+        os.setsid()
+        _LIBC.prctl(_SIGNAL_AT_PARENTS_DEATH, signal.SIGKILL)
+        descriptor = os.open(errors, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        os.dup2(descriptor, 2)
+        faulthandler.dump_traceback_later(SECONDS - 5, file=2)  # says where it hangs
+        signal.sigwait([signal.SIGUSR1])
+        end_child(work)
+    return child
 
 
 def _wait(child: int) -> int:
