@@ -26,7 +26,7 @@ CAMPAIGNS := $(patsubst tests/campaign_%.py,campaign-%,$(wildcard tests/campaign
 CAMPAIGN_ARGS ?=
 
 .DELETE_ON_ERROR:
-.PHONY: help setup demo test suite turbojpeg strace campaign $(CAMPAIGNS) lint bench faults docs dist dist-test wheels clean
+.PHONY: help setup demo test suite turbojpeg strace file-systems campaign $(CAMPAIGNS) lint bench faults docs dist dist-test wheels clean
 
 help:
 	@echo "make demo       pack, verify and read photographs, beside Parquet (core packages only)"
@@ -79,6 +79,15 @@ strace:
 		[ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && \
 		apt-get -qq update && apt-get -qqy install strace; } || { \
 		echo "This campaign needs strace: apt install strace, as root" >&2; exit 1; }
+
+# This one makes file systems in images, which takes root.
+campaign-disks: file-systems
+file-systems:
+	@command -v mkfs.ext4 mkfs.xfs mkfs.btrfs | [ "$$(wc -l)" = 3 ] || { \
+		[ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && \
+		apt-get -qq update && apt-get -qqy install e2fsprogs xfsprogs btrfs-progs; } || { \
+		echo "This campaign needs mkfs.ext4, mkfs.xfs and mkfs.btrfs:" \
+			"apt install e2fsprogs xfsprogs btrfs-progs, as root" >&2; exit 1; }
 
 # CAMPAIGN_ARGS="--state FILE.json --publish", and other options that the program has.
 $(CAMPAIGNS): campaign-%: $(FULL)

@@ -1,6 +1,5 @@
 """A slab as a Parquet file: `fieldslab export`."""
 
-import os
 from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
@@ -13,6 +12,7 @@ from fieldslab.packer.check.arrow_rows import read_column
 from fieldslab.packer.check.stored import StoredSlab
 from fieldslab.packer.shard_rows import SHARDS_KEY, ShardRows, encode_shards
 from fieldslab.schemas.arrow_arrays import ArrowMaker, make_schema, split_rows
+from fieldslab.schemas.drafts import replace_file
 from fieldslab.schemas.errors import OutputExists, UsageError
 from fieldslab.schemas.fields import Field
 from fieldslab.schemas.optiontext import mark_option
@@ -33,8 +33,8 @@ def export_parquet(
 ) -> int:
     """Write rows of a slab to a Parquet file, and return how many.
 
-    The file is complete or not there: it is written beside its place and renamed. Memory holds a
-    row group at a time.
+    The file is complete or not there, and durable: it is written beside its place, synced, and
+    renamed. Memory holds a row group at a time.
 
     Parameters
     ----------
@@ -67,10 +67,9 @@ def export_parquet(
         shards = encode_shards(_describe_shards(slab))
         schema = schema.with_metadata({**(schema.metadata or {}), SHARDS_KEY: shards})
     total = slab.manifest.rows if rows is None else len(rows)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.new")
     with name_write_errors(path):
         try:
-            with open(temporary, "wb") as file:
+            with replace_file(path) as file:
                 # Their pages hold all categories, also those that no row has. Other columns have
                 # no dictionary: without a limit, one of distinct values would be as large as they.
                 names = [field.name for field in fields if field.kind == "categorical"]
@@ -81,17 +80,12 @@ def export_parquet(
                         writer.write_table(table, row_group_size=max(table.num_rows, 1))
                         if progress is not None:
                             progress(table.num_rows, table.nbytes)
-                file.flush()
-                os.fsync(file.fileno())
-            temporary.replace(path)
         except pa.ArrowException as error:
             raise UsageError(
                 f"Parquet cannot hold these fields: {error}",
                 file=slab.path,
                 hint=f"Name the other fields: {mark_option('fields')}.",
             ) from error
-        finally:
-            temporary.unlink(missing_ok=True)
     return total
 
 

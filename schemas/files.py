@@ -23,7 +23,14 @@ from fieldslab.schemas.errors import (
 )
 from fieldslab.schemas.mapped_ranges import Watch
 from fieldslab.schemas.optiontext import mark_option
-from fieldslab.schemas.system import DIRECTORY, NO_FOLLOW, READ, lock_shared, read_into
+from fieldslab.schemas.system import (
+    DIRECTORY,
+    HAS_DIRECTORY_DESCRIPTORS,
+    NO_FOLLOW,
+    READ,
+    lock_shared,
+    read_into,
+)
 
 RESTORE = (
     "`fieldslab repair` restores it from a copy of the slab or from its source. "
@@ -268,7 +275,9 @@ def read_bytes(fd: int, size: int, offset: int, path: Path, field: str | None = 
 
 
 def sync_directory(folder: Path) -> None:
-    """Make the names in a directory durable."""
+    """Make the names in a directory durable, where the system can do that."""
+    if not HAS_DIRECTORY_DESCRIPTORS:
+        return
     fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(fd)

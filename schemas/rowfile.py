@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from fieldslab.schemas.drafts import replace_file
 from fieldslab.schemas.errors import SlabChanged, Unreadable, UsageError
 from fieldslab.schemas.write_errors import name_write_errors
 
@@ -46,17 +47,9 @@ def write_row_file(path: Path, slab: str, total: int, rows: np.ndarray) -> None:
         sha256=hashlib.sha256(data.data).hexdigest(),
     )
     text = json.dumps(msgspec.to_builtins(header)).encode()
-    beside = path.with_name(f".{path.name}.{os.getpid()}.new")
-    with name_write_errors(path):
-        try:
-            with open(beside, "wb") as file:
-                file.write(text.ljust(_HEADER_BYTES - 1) + b"\n")
-                file.write(data.data)
-                file.flush()
-                os.fsync(file.fileno())
-            beside.replace(path)
-        finally:
-            beside.unlink(missing_ok=True)
+    with name_write_errors(path), replace_file(path) as file:
+        file.write(text.ljust(_HEADER_BYTES - 1) + b"\n")
+        file.write(data.data)
 
 
 def read_row_file(path: Path, slab: str, total: int) -> np.ndarray:

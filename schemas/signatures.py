@@ -25,7 +25,7 @@ from fieldslab.schemas.errors import (
     SlabReplaced,
     UsageError,
 )
-from fieldslab.schemas.files import read_bytes
+from fieldslab.schemas.files import read_bytes, sync_directory
 from fieldslab.schemas.folder import SlabFiles
 from fieldslab.schemas.manifest import MANIFEST, MAX_BYTES, SIGNATURE, decode_manifest
 from fieldslab.schemas.optiontext import mark_option
@@ -267,6 +267,9 @@ def _write_new(path: Path, comment: str, content: bytes, mode: int) -> None:
         fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
         with open(fd, "w", encoding="utf-8") as file:
             file.write(f"{_UNTRUSTED}{comment}\n{_encode(content)}\n")
+            file.flush()
+            os.fsync(fd)
+        sync_directory(path.parent)
     except FileExistsError as error:
         hint = "Sign with it, or give another name."
         raise OutputExists("a key is here already", file=path, hint=hint) from error

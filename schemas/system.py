@@ -24,6 +24,8 @@ _resource = _import_or_none("resource")
 
 HAS_DIRECTORY_DESCRIPTORS = hasattr(os, "O_DIRECTORY") and os.open in os.supports_dir_fd
 """Whether a directory can be held open, and files be opened below its descriptor."""
+HAS_LOCKS = _fcntl is not None
+"""Whether files can be locked."""
 READ = (
     os.O_RDONLY
     | getattr(os, "O_NONBLOCK", 0)
@@ -69,6 +71,17 @@ def lock_exclusive(fd: int) -> None:
     if _fcntl is None:
         raise OSError("the system has no locks of files")
     _fcntl.flock(fd, _fcntl.LOCK_EX)
+
+
+def try_lock_exclusive(fd: int) -> bool:
+    """Take the only lock on a file, without waiting; False where another has it. Raises OSError."""
+    if _fcntl is None:
+        return False
+    try:
+        _fcntl.flock(fd, _fcntl.LOCK_EX | _fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def call_after_fork(function: Callable[[], Any]) -> None:

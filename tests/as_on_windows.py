@@ -13,6 +13,7 @@ import json
 import mmap
 import multiprocessing
 import os
+import pathlib
 import signal
 import subprocess
 import sys
@@ -84,6 +85,9 @@ def main() -> None:
     slab = open_slab(sys.argv[1])
     rows = slab.gather([3, 1, 3])
     answer: dict[str, Any] = {"x": rows["x"].tolist(), "s": list(rows["s"])}
+    rows_file = pathlib.Path(sys.argv[1]).with_name("chosen.rows")
+    slab.select([2, 5]).save(rows_file)
+    answer["chosen"] = slab.select(rows_file).gather([1])["x"].tolist()
     batches = Loader(slab, 4, Shuffled(seed=0))
     answer["epoch"] = sorted(number for batch in batches for number in batch["x"].tolist())
     sys.stdout.write(json.dumps(answer) + "\n")

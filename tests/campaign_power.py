@@ -5,7 +5,7 @@ and name. A case takes the log up to some step and makes the files that a file s
 after the power went there: see `tests/faults/write_log.py`. There is then the old state, the new
 one, or none, whole; and the same command makes the new state and leaves nothing beside it.
 
-No disk loses its power here: to cut off file systems of ext4 and xfs takes loop devices.
+No disk loses its power here: `tests/campaign_disks.py` cuts off ext4, xfs and btrfs.
 """
 
 import random

@@ -1,10 +1,9 @@
 """Signatures of slabs that are copied: taken along, and not checked."""
 
-import os
-import secrets
 from contextlib import suppress
 from pathlib import Path
 
+from fieldslab.schemas.drafts import replace_file
 from fieldslab.schemas.errors import BadSignature, FieldslabError
 from fieldslab.schemas.folder import SlabFiles, open_slab_files
 from fieldslab.schemas.manifest import SIGNATURE
@@ -44,11 +43,5 @@ def add_signature(slab: Path, files: SlabFiles, signature: bytes) -> None:
             return
         if read_signature(copy) == signature:
             return
-    draft = slab / f".{SIGNATURE}.{secrets.token_hex(4)}"
-    with name_write_errors(slab):
-        try:
-            draft.write_bytes(signature)
-            os.replace(draft, slab / SIGNATURE)
-        except OSError:
-            draft.unlink(missing_ok=True)
-            raise
+    with name_write_errors(slab), replace_file(slab / SIGNATURE) as file:
+        file.write(signature)

@@ -29,6 +29,7 @@ from fieldslab.packer.sources.remote_lookup import check_object
 from fieldslab.packer.sources.sequence_source import SequenceSource
 from fieldslab.packer.write.sequence_shards import can_cut_sequences
 from fieldslab.packer.write.versions import find_versions, format_differences
+from fieldslab.schemas.drafts import replace_file
 from fieldslab.schemas.errors import (
     Damaged,
     OutputExists,
@@ -253,9 +254,8 @@ def _write(content: PlanFile, path: Path) -> None:
             )
         body = zstandard.ZstdCompressor(level=10).compress(msgspec.json.encode(content))
         line = _MAGIC + f"{VERSION} {sha256(body).hexdigest()}\n".encode()
-        fresh = path.with_name(f".{path.name}.{os.getpid()}.new")
-        fresh.write_bytes(line + body)
-        fresh.rename(path)
+        with replace_file(path) as file:
+            file.write(line + body)
 
 
 def _check_files(planned: list[dict[str, Any]], current: list[dict[str, Any]]) -> None:

@@ -20,13 +20,16 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from fieldslab.packer import add_slabs, concat, copy_slab, pack, repack, repair
+from fieldslab.packer.check.stored import StoredSlab
+from fieldslab.packer.parquet_export import export_parquet
 from fieldslab.packer.parts.packing import finish_parts, pack_part
 from fieldslab.packer.parts.part_number import parse_part
 from fieldslab.packer.parts.plan_file import write_plan_file
 from fieldslab.schemas.errors import FieldslabError, OutputExists, UsageError
-from fieldslab.schemas.folder import load_manifest
+from fieldslab.schemas.folder import load_manifest, open_slab_files
 from fieldslab.schemas.manifest import MANIFEST
 from fieldslab.schemas.notices import FieldslabWarning
+from fieldslab.schemas.rowfile import write_row_file
 
 OPTIONS: dict[str, Any] = {"shard_size": 1000, "nulls": ["weight=mask"]}
 GROUP = 40
@@ -175,6 +178,31 @@ def _repair_copy(world: World, place: Path, _again: bool, _jobs: int) -> None:
         raise FieldslabError(f"not repaired: {report}")
 
 
+def _old_export(world: World, place: Path) -> None:
+    _export_slab(world.old, place / "x.parquet")
+
+
+def _export(world: World, place: Path, _again: bool, _jobs: int) -> None:
+    _export_slab(world.whole, place / "x.parquet")
+
+
+def _export_slab(slab: Path, file: Path) -> None:
+    with open_slab_files(slab) as files:
+        export_parquet(StoredSlab(files), file, files.manifest.fields, force=True)
+
+
+def _plan_alone(world: World, place: Path, _again: bool, _jobs: int) -> None:
+    write_plan_file([world.source], place / OUT, place / "x.plan", OPTIONS)  # type: ignore[arg-type]
+
+
+def _old_rows(_world: World, place: Path) -> None:
+    write_row_file(place / "x.rows", "of another slab", ROWS, np.arange(9))
+
+
+def _rows(_world: World, place: Path, _again: bool, _jobs: int) -> None:
+    write_row_file(place / "x.rows", "of this slab", ROWS, np.arange(ROWS))
+
+
 def _copy(world: World, place: Path, again: bool, _jobs: int) -> None:
     copy_slab(world.whole, place / OUT, force=again)
 
@@ -191,6 +219,9 @@ OPERATIONS = {
     "repair from source": Operation(_damaged, _repair_source, by_file=True),
     "repair from copy": Operation(_damaged, _repair_copy, by_file=True),
     "copy": Operation(_nothing, _copy),
+    "export": Operation(_old_export, _export, by_file=True),
+    "plan": Operation(_nothing, _plan_alone, by_file=True),
+    "rows": Operation(_old_rows, _rows, by_file=True),
 }
 PARALLEL = ("pack", "shuffle", "repack")
 """Operations that take `jobs`."""

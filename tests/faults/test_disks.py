@@ -3,6 +3,7 @@
 import faulthandler
 import os
 import random
+import shutil
 from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
@@ -11,6 +12,10 @@ import pytest
 from tests.campaign_disks import MOMENTS, Cuts
 from tests.faults.disks import KINDS, Disk, hide_mounts, list_missing
 from tests.faults.straced import run_untraced
+from tests.naming import case
+
+from fieldslab.schemas.folder import open_slab_files
+from fieldslab.schemas.signatures import check_signature, create_key, load_public_key, sign_slab
 
 KIND = {"ext4": KINDS["ext4"]}
 CANNOT_MOUNT = 5
@@ -63,6 +68,36 @@ class Calm(random.Random):
     def random(self) -> float:
         """Return 0.99: whatever may happen does not."""
         return 0.99
+
+
+def test_what_was_said_to_be_done_is_durable(tmp_path: Path) -> None:
+    """The power goes once a command is done that writes one file: the new file is there."""
+
+    def cut(folder: Path) -> None:
+        with ExitStack() as stack:
+            cuts = Cuts(folder, stack, KIND, ("export", "plan", "rows"), ["once done"])
+            for number in range(9):
+                with case(number):
+                    cuts.try_case(number, random.Random(number))
+            sign_and_cut(cuts.world.whole, folder)
+
+    run_with_mounts(cut, tmp_path)
+
+
+def sign_and_cut(slab: Path, folder: Path) -> None:
+    """Sign a slab with a new key, cut the power, and check the signature."""
+    (folder / "signed").mkdir()
+    with Disk(folder / "signed", KIND["ext4"]) as disk:
+        copy = disk.files / "x.slab"
+        shutil.copytree(slab, copy)
+        disk.sync()
+        public = create_key(disk.files / "lab.key")
+        with open_slab_files(copy) as files:
+            sign_slab(files, disk.files / "lab.key")
+        disk.cut("nothing written", Calm())
+        disk.turn_on("nothing written")
+        with open_slab_files(copy) as files:
+            check_signature(files, load_public_key(public))
 
 
 def test_slabs_survive_power_cuts(tmp_path: Path) -> None:

@@ -30,6 +30,7 @@ def test_the_reader_works_without_posix(tmp_path: Path) -> None:
     answer = json.loads(done.stdout)
     assert answer["x"] == [3, 1, 3]
     assert answer["s"] == ["row 3", "row 1", "row 3"]
+    assert answer["chosen"] == [5]
     assert answer["epoch"] == list(range(20))
 
 
