@@ -15,7 +15,13 @@ from tests.faults.straced import run_untraced
 from tests.naming import case
 
 from fieldslab.schemas.folder import open_slab_files
-from fieldslab.schemas.signatures import check_signature, create_key, load_public_key, sign_slab
+from fieldslab.schemas.signatures import (
+    check_signature,
+    create_key,
+    find_signature_place,
+    load_public_key,
+    sign_slab,
+)
 
 KIND = {"ext4": KINDS["ext4"]}
 CANNOT_MOUNT = 5
@@ -93,7 +99,7 @@ def sign_and_cut(slab: Path, folder: Path) -> None:
         disk.sync()
         public = create_key(disk.files / "lab.key")
         with open_slab_files(copy) as files:
-            sign_slab(files, disk.files / "lab.key")
+            sign_slab(files, disk.files / "lab.key", find_signature_place(files))
         disk.cut("nothing written", Calm())
         disk.turn_on("nothing written")
         with open_slab_files(copy) as files:
