@@ -1,5 +1,6 @@
 """A slab as a Parquet file: `fieldslab export`."""
 
+import os
 from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
