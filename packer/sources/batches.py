@@ -1,11 +1,12 @@
 """What sources share: batches cut to a size, and the error for what a library cannot read."""
 
 from collections.abc import Iterator
+from typing import Any
 
 import pyarrow as pa
 
 from fieldslab.packer.convert.dense import estimate_decoded_bytes
-from fieldslab.schemas.errors import SourceUnreadable, make_unreadable_source_error
+from fieldslab.schemas.errors import SourceDenied, SourceUnreadable, make_unreadable_source_error
 
 MOST_ROWS = 65_536
 """Rows of a batch at most."""
@@ -28,11 +29,18 @@ def describe_exception(error: BaseException) -> str:
 
 
 def make_damage_error(
-    error: BaseException, kind: str, file: str, hint: str = "Write or download the file again."
+    error: BaseException,
+    kind: str,
+    file: str,
+    hint: str = "Write or download the file again.",
+    **context: Any,
 ) -> SourceUnreadable:
     """Make the error for what a library cannot read: which file, and what the library said.
 
-    Raise it from `error`. `kind` is what such files are called.
+    Raise it from `error`. `kind` is what such files are called; `file` may also have a row group or
+    an offset.
     """
+    if isinstance(error, PermissionError):
+        return SourceDenied("no permission to read it", file=file, **context)
     problem = f"damaged or unreadable {kind}: {describe_exception(error)}"
-    return make_unreadable_source_error(error, problem, file=file, hint=hint)
+    return make_unreadable_source_error(error, problem, file=file, hint=hint, **context)

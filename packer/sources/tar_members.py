@@ -10,10 +10,11 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any, NamedTuple
 
+from fieldslab.packer.sources.batches import make_damage_error
 from fieldslab.packer.sources.local_file import LocalFile
 from fieldslab.packer.sources.table_files import AnyFile
 from fieldslab.packer.sources.tar_headers import BadTar, ForwardReader, TarMember, list_members
-from fieldslab.schemas.errors import FieldslabError, SourceUnreadable, make_unreadable_source_error
+from fieldslab.schemas.errors import FieldslabError, SourceUnreadable
 from fieldslab.schemas.files import close_quietly
 
 MOST_BYTES = 1 << 31
@@ -250,14 +251,8 @@ def name_tar_errors(path: str) -> Iterator[None]:
     except FieldslabError:
         raise
     except (BadTar, OSError) as error:
-        problem = " ".join(str(error).split()).rstrip(".")
         place = f"{path} byte {error.offset}" if isinstance(error, BadTar) else path
-        raise make_unreadable_source_error(
-            error,
-            f"damaged or unreadable tar: {problem}",
-            file=place,
-            hint="Write or download the file again.",
-        ) from error
+        raise make_damage_error(error, "tar", place) from error
 
 
 @contextmanager

@@ -8,10 +8,10 @@ from typing import Any
 
 import h5py
 
+from fieldslab.packer.sources.batches import describe_exception, make_damage_error
 from fieldslab.packer.sources.path_lookup import list_files
 from fieldslab.schemas.errors import (
     FieldslabError,
-    SourceDenied,
     SourceUnreadable,
 )
 from fieldslab.schemas.optiontext import mark_option
@@ -76,11 +76,8 @@ def name_hdf5_errors(file: str, field: str | None = None, row: Any = None) -> It
         yield
     except FieldslabError:
         raise
-    except PermissionError as error:
-        raise SourceDenied("no permission to read it", file=file) from error
     except (OSError, KeyError, RuntimeError, ValueError, TypeError, SystemError) as error:
-        text = " ".join(str(error).split()).rstrip(".")
-        problem, hint = f"damaged or unreadable HDF5: {text}", "Write or download the file again."
+        text, problem = describe_exception(error), ""
         if "file signature not found" in text:
             problem, hint = "is not an HDF5 file", _find_format_hint(file)
         if "unable to lock file" in text:
@@ -91,4 +88,6 @@ def name_hdf5_errors(file: str, field: str | None = None, row: Any = None) -> It
                 "Pack again when the program that writes it is done. If that program died: "
                 f"h5clear -s {shlex.quote(file)} removes the mark; what it did not write is lost."
             )
+        if not problem:
+            raise make_damage_error(error, "HDF5", file, field=field, row=row) from error
         raise SourceUnreadable(problem, file=file, field=field, row=row, hint=hint) from error

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import zstandard
 
+from fieldslab.packer.sources.batches import describe_exception
 from fieldslab.packer.sources.litdata.stream_index import INDEX, Chunk, Index
 from fieldslab.schemas.errors import (
     SourceNeedsLibrary,
@@ -87,11 +88,12 @@ def download_file(url: str, name: str, folder: str) -> str:
     remote = os.path.join(url, name)
     with _require_litdata():
         from litdata.streaming.downloader import get_downloader
-    with _name_library_errors(remote, "cannot be downloaded"):
+    hint = "Check the URL and the network."
+    with _name_library_errors(remote, "cannot be downloaded", hint):
         chunks = [] if name == INDEX else [{"filename": name, "chunk_bytes": 0}]
         get_downloader(url, folder, chunks).download_file(remote, local)
     if not os.path.isfile(local):
-        raise SourceUnreadable("cannot be downloaded", file=remote)
+        raise SourceUnreadable("cannot be downloaded", file=remote, hint=hint)
     return local
 
 
@@ -110,8 +112,10 @@ def read_library_items(
         The chunk is damaged, or a zstd frame does not state a size that fits.
     """
     encryption = _load_encryption(index, key)
-    problem = "damaged chunk" if encryption is None else "wrong key or password, or a damaged chunk"
-    with _name_library_errors(label, problem):
+    problem, hint = "damaged chunk", "Restore it from a copy, or run litdata.optimize again."
+    if encryption is not None:
+        problem, hint = f"wrong key or password, or a {problem}", f"Check the key. {hint}"
+    with _name_library_errors(label, problem, hint):
         if encryption is None:
             _check_frames(path, index, chunk)
         with closing(_RawChunk(path, index, chunk)) as raw:
@@ -223,12 +227,12 @@ def _load_key(key: EncryptionKey) -> Any:
 
 
 @contextmanager
-def _name_library_errors(path: str, what: str) -> Iterator[None]:
+def _name_library_errors(path: str, what: str, hint: str) -> Iterator[None]:
     """Turn what litdata raises on a bad file into a named error."""
     try:
         yield
     except (UsageError, SourceUnsupported, SourceUnreadable, GeneratorExit):
         raise
     except Exception as error:  # the library raises whatever it likes
-        text = " ".join(str(error).split()).rstrip(".") or type(error).__name__
-        raise SourceUnreadable(f"{what}: {text}", file=path) from error
+        problem = f"{what}: {describe_exception(error)}"
+        raise SourceUnreadable(problem, file=path, hint=hint) from error

@@ -10,9 +10,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from fieldslab.packer.column_names import check_utf8_names
+from fieldslab.packer.sources.batches import describe_exception, make_damage_error
 from fieldslab.packer.sources.remote_file import RemoteFile
 from fieldslab.packer.sources.table_files import AnyFile, TableFile
-from fieldslab.schemas.errors import FieldslabError, SourceDenied, SourceUnreadable
+from fieldslab.schemas.errors import FieldslabError, SourceUnreadable
 
 MAGIC = (b"PAR1", b"PARE")
 _MOST_BUFFER = 1 << 20
@@ -95,7 +96,7 @@ class ParquetPart(TableFile):
             raise _make_encrypted_error(name, f"column {self.metadata.schema.column(leaf).path}")
         chunk = self.metadata.row_group(group).column(leaf)
         if chunk.physical_type != self.metadata.schema.column(leaf).physical_type:
-            raise _make_damaged_error(name, "the footer contradicts itself")
+            raise _make_footer_error(name)
         return chunk
 
     def estimate_leaf_bytes(self, group: int, leaf: int) -> int:
@@ -160,12 +161,10 @@ def _check_groups(metadata: pq.FileMetaData, path: str) -> None:
     for group in range(metadata.num_row_groups):
         info = metadata.row_group(group)
         if info.num_columns != metadata.num_columns or info.num_rows < 0:
-            raise SourceUnreadable(
-                "damaged Parquet: the footer contradicts itself",
-                file=f"{path} row group {group}",
+            raise _make_footer_error(
+                f"{path} row group {group}",
                 expected=f"{metadata.num_columns} columns",
                 found=f"{info.num_columns} columns and {info.num_rows} rows",
-                hint="Write or download the file again.",
             )
 
 
@@ -214,24 +213,19 @@ def name_parquet_errors(what: str) -> Iterator[None]:
     except FieldslabError:
         raise
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
-        text = " ".join(str(error).split()).rstrip(".")
-        if isinstance(error, PermissionError):
-            raise SourceDenied("no permission to read it", file=what) from error
+        text = describe_exception(error)
         if "crypt" in text.lower():
             raise _make_encrypted_error(what, text) from error
-        raise _make_damaged_error(what, text) from error
+        raise make_damage_error(error, "Parquet", what) from error
+
+
+def _make_footer_error(what: str, **context: Any) -> SourceUnreadable:
+    error = ValueError("the footer contradicts itself")
+    return make_damage_error(error, "Parquet", what, **context)
 
 
 def _make_encrypted_error(what: str, reason: str) -> SourceUnreadable:
     return SourceUnreadable(f"encrypted Parquet: {reason}", file=what, hint="Decrypt it first.")
-
-
-def _make_damaged_error(what: str, reason: str) -> SourceUnreadable:
-    return SourceUnreadable(
-        f"damaged or unreadable Parquet: {reason}",
-        file=what,
-        hint="Write or download the file again.",
-    )
 
 
 def count_leaves(kind: pa.DataType) -> int:

@@ -12,9 +12,10 @@ from functools import cached_property
 from hashlib import sha256
 from typing import Any
 
+from fieldslab.packer.sources.batches import make_damage_error
 from fieldslab.packer.sources.local_file import LocalFile
 from fieldslab.packer.sources.path_lookup import list_folder
-from fieldslab.schemas.errors import FieldslabError, SourceUnreadable
+from fieldslab.schemas.errors import FieldslabError
 from fieldslab.schemas.optiontext import mark_option
 
 METADATA = ("zarr.json", ".zarray", ".zgroup")
@@ -178,7 +179,7 @@ def name_bad_metadata(file: str) -> Iterator[None]:
     except FieldslabError:
         raise
     except (AttributeError, LookupError, OSError, RecursionError, TypeError, ValueError) as error:
-        raise SourceUnreadable(f"damaged metadata of Zarr: {error}", file=file) from error
+        raise make_damage_error(error, "metadata of Zarr", file) from error
 
 
 @contextmanager
@@ -187,7 +188,7 @@ def _name_zip_errors(path: str) -> Iterator[None]:
     try:
         yield
     except ZIP_ERRORS as error:
-        raise SourceUnreadable(f"damaged zip archive: {error}", file=path) from error
+        raise make_damage_error(error, "zip archive", path) from error
 
 
 def _describe_files(folder: str) -> dict[str, Any]:
