@@ -3,8 +3,9 @@
 import errno
 import os
 import re
+import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -199,8 +200,9 @@ class SlabFiles:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def __del__(self) -> None:
-        if hasattr(self, "_inode"):
+    # Bound here because module globals may be gone when the interpreter ends, which closes all.
+    def __del__(self, is_finalizing: Callable[[], bool] = sys.is_finalizing) -> None:
+        if hasattr(self, "_inode") and not is_finalizing():
             self.close()
 
     def _check_descriptor(self) -> None:

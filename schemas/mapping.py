@@ -71,18 +71,13 @@ class _Map:
             "data": (self._address, True),
         }
 
-    # What it calls is bound here because module globals may be gone when the interpreter ends.
-    def __del__(
-        self,
-        unmap: Callable[..., Any] = _unmap,
-        forget: Callable[[int], None] = _mapped.discard,
-        release: Callable[[int], None] = ranges.release,
-    ) -> None:
-        if hasattr(self, "_address"):
-            forget(self._address)  # first: another thread may get the same address
+    # Bound here because module globals may be gone when the interpreter ends, which unmaps all.
+    def __del__(self, is_finalizing: Callable[[], bool] = sys.is_finalizing) -> None:
+        if hasattr(self, "_address") and not is_finalizing():
+            _mapped.discard(self._address)  # first: another thread may get the same address
             if self._slot is not None:
-                release(self._slot)
-            unmap(self._address, self._size)
+                ranges.release(self._slot)
+            _unmap(self._address, self._size)
 
 
 def map_file(fd: int, size: int, path: Path = Path(), watch: Watch | None = None) -> np.ndarray:

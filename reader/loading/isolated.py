@@ -167,7 +167,8 @@ class LoaderProcess:
     def after_fork(self) -> None:
         """Forget the process in a forked child: it belongs to the parent alone."""
         self.forked = True
-        self._finalizer.detach()
+        if self._finalizer.detach() is None:
+            return  # it was killed before: its descriptors may be another's by now
         self._child.returncode = 0  # it is not waited for here
         self._connection.close()
         os.close(self._permits)

@@ -17,6 +17,8 @@ import mmap
 import os
 import secrets
 import struct
+import sys
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
@@ -158,8 +160,9 @@ class Presence:
         if fd >= 0:
             os.close(fd)
 
-    def __del__(self) -> None:
-        if getattr(self, "_fd", -1) >= 0:
+    # Bound here because module globals may be gone when the interpreter ends, which closes all.
+    def __del__(self, is_finalizing: Callable[[], bool] = sys.is_finalizing) -> None:
+        if getattr(self, "_fd", -1) >= 0 and not is_finalizing():
             self.close()
 
 

@@ -117,6 +117,27 @@ print(os.waitstatus_to_exitcode(status), same, sorted(rows) == list(range(len(lo
     assert run(script, numbers.path) == "0 True True"
 
 
+def test_a_forked_child_closes_nothing_of_others(numbers: Slab) -> None:
+    """After a fork, a child closes no descriptors of a process that was killed before."""
+    script = """
+import os
+from fieldslab.reader.loading.isolated import LoaderProcess
+process = LoaderProcess()
+process.kill()
+files = [os.open(os.devnull, os.O_RDONLY) for _ in range(32)]
+child = os.fork()
+if child == 0:
+    try:
+        for file in files:
+            os.fstat(file)
+    except OSError:
+        os._exit(1)
+    os._exit(0)
+print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), len(files))
+"""
+    assert run(script, numbers.path) == "0 32"
+
+
 def _iterate(path: Path) -> str:
     try:
         next(iter(Loader(open_slab(path), 5, isolate=True)))

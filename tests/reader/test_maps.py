@@ -4,6 +4,8 @@ import ctypes
 import gc
 import os
 import shutil
+import subprocess
+import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -290,3 +292,20 @@ def test_a_slab_of_100_000_shards(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert count_lines(small) > most // 2
     mapped = np.count_nonzero(values_of(slab).mapped)
     assert mapped < len(touched), "the first ones are no longer mapped"
+
+
+def test_the_interpreter_ends_in_silence(path: Path, tmp_path: Path) -> None:
+    """A slab, a map and a mirror that outlive the globals of their modules write no error."""
+    script = """
+import codecs, json, sys
+from fieldslab.reader import open_slab
+json.kept = [open_slab(sys.argv[1], cache_dir=cache) for cache in (None, sys.argv[2])]
+for slab in json.kept:
+    slab[0]
+modules = [json, *(sys.modules[name] for name in sys.modules if name.startswith("fieldslab"))]
+codecs.register(lambda name, kept=modules: None)  # json, imported first, is cleared last
+del slab
+"""
+    command = [sys.executable, "-c", script, path, tmp_path / "cache"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
