@@ -23,7 +23,7 @@ def main() -> int:
     """Run for some minutes; the exit status tells whether anything was found."""
     campaign = Campaign("bits", GOAL, make_parser(__doc__).parse_args())
     warnings.simplefilter("ignore")
-    with tempfile.TemporaryDirectory(dir=FOLDER) as temporary:
+    with tempfile.TemporaryDirectory(prefix="fieldslab-bits-", dir=FOLDER) as temporary:
         folder = Path(temporary)
         flips = Flips(make_subjects(folder))
         say(f"{flips.total} cases in all")

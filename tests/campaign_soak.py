@@ -1,99 +1,37 @@
 """Runs many short trainings of random shape, and compares every batch: `make campaign-soak`.
 
-A round packs random rows of a random schema, opens the slab, and goes through epochs of a random
-order by a random loader: threads, prefetch or none, a process of its own. Some epochs are left in
-their middle. Every row of every batch is compared with the source. Over all rounds, memory, open
-files, threads and maps must not grow.
+A round packs random rows of a random schema and opens them as a slab, as a union, or through a
+mirror. It goes through short epochs of a random order by a random loader: threads, prefetch or
+none, a process of its own, tensors, or PyTorch's DataLoader. Most epochs are abandoned, in one of
+the ways of `tests/soaking.py`. Every row of every batch is compared with the source. Over all
+rounds, memory, open files, threads, processes and maps must not grow.
 """
 
 import gc
 import os
 import random
-import shutil
 import sys
 import tempfile
 import threading
-from collections import Counter
-from collections.abc import Callable, Mapping
+import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import pyarrow as pa
+import psutil
 from tests.campaigns import Campaign, make_parser
-
-from fieldslab.packer import pack
-from fieldslab.reader import Loader, Sequential, Shuffled, Slab, open_slab
+from tests.soaking import run_round
 
 GOAL = (
     "Every batch of short trainings of random shape equals the source, also after epochs that "
-    "were abandoned, and memory, files, threads and maps do not grow"
+    "were abandoned, and memory, files, threads, processes and maps do not grow"
 )
-WARM = 30
+WARM = 60
 """Rounds after which nothing may grow any longer."""
-MOST = {"files": 8, "threads": 4, "maps": 300, "MiB": 200}
-"""What may be there more than after the first rounds."""
-
-
-def make_rows(rng: random.Random) -> dict[str, list[Any]]:
-    """Make columns of random kinds, with as many rows each."""
-    count = rng.choice((1, 7, 64, 300, 1000))
-    numbers = np.random.default_rng(rng.randrange(2**32))
-    makers: dict[str, Callable[[], list[Any]]] = {
-        "int": lambda: numbers.integers(-(2**40), 2**40, count).tolist(),
-        "float": lambda: numbers.random(count).tolist(),
-        "text": lambda: ["é" * rng.randrange(40) + str(row) for row in range(count)],
-        "bytes": lambda: [rng.randbytes(rng.randrange(2000)) for _ in range(count)],
-        "tokens": lambda: [[rng.randrange(999)] * rng.randrange(90) for _ in range(count)],
-    }
-    kinds = rng.sample(sorted(makers), rng.randint(1, len(makers)))
-    return {kind: makers[kind]() for kind in kinds} | {"row": list(range(count))}
-
-
-def compare(batch: Any, rows: dict[str, list[Any]]) -> list[int]:
-    """Compare a batch with the source by the rows that it says it has; return these."""
-    numbers = [int(row) for row in batch["row"]]
-    for name, column in rows.items():
-        for place, row in enumerate(numbers):
-            value = batch[name][place]
-            seen = value.tolist() if hasattr(value, "tolist") else value
-            assert seen == column[row], f"{name}, row {row}: {seen!r}, expected {column[row]!r}"
-    return numbers
-
-
-def make_loader(slab: Slab, rng: random.Random) -> Loader:
-    """Make a loader of random shape."""
-    order = rng.choice((Sequential(), Shuffled(rng.randrange(99))))
-    options: dict[str, Any] = rng.choice(
-        ({"prefetch": 0}, {"threads": 1}, {"threads": 2}, {"threads": 3, "prefetch": 7})
-    )
-    if rng.randrange(40) == 0:
-        options = {"isolate": True}
-    return Loader(slab, rng.choice((1, 3, 16, 128)), order, **options)
-
-
-def run_round(folder: Path, rng: random.Random) -> Counter[str]:
-    """Pack, open, and go through some epochs; count them."""
-    rows = make_rows(rng)
-    out = folder / "x.slab"
-    shutil.rmtree(out, ignore_errors=True)
-    compress = ["text"] if "text" in rows and rng.randrange(2) else []
-    pack(pa.table(rows), out, shard_size=rng.choice(("4K", "64K", "1M")), compress=compress)
-    counts = Counter({"rounds": 1})
-    loader = make_loader(open_slab(out), rng)
-    with loader:
-        for epoch in range(rng.randint(1, 4)):
-            abandoned = rng.randrange(3) == 0
-            seen: list[int] = []
-            for number, batch in enumerate(loader):
-                seen += compare(batch, rows)
-                counts["batches"] += 1
-                if abandoned and number == rng.randrange(4):
-                    break
-            else:
-                assert sorted(seen) == rows["row"], f"epoch {epoch}: other rows"
-            counts["epochs abandoned" if abandoned else "epochs"] += 1
-    return counts
+MOST = {"files": 8, "threads": 4, "processes": 1, "maps": 100, "MiB": 100}
+"""What may be there more than there was at most during the first rounds."""
+_PATIENCE = 20.0
+"""Seconds that helpers may take to end."""
 
 
 def measure() -> dict[str, int]:
@@ -104,30 +42,48 @@ def measure() -> dict[str, int]:
     return {
         "files": len(os.listdir("/proc/self/fd")),
         "threads": threading.active_count(),
+        "processes": len(psutil.Process().children(recursive=True)),
         "maps": Path("/proc/self/maps").read_text().count("\n"),
         "MiB": int(resident) // 1024,
     }
 
 
 class Soak:
-    """Rounds in one process, which must not grow."""
+    """Rounds in one process, which must not grow.
+
+    Attributes
+    ----------
+    most
+        What there was at most during the first rounds.
+    """
 
     def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.rounds = 0
-        self.first: dict[str, int] = {}
+        self.most = dict.fromkeys(MOST, 0)
+        self._folder = folder
+        self._rounds = 0
 
     def try_case(self, _number: int, rng: random.Random) -> Mapping[str, int]:
         """Run a round, and look what the process holds. Raises AssertionError."""
-        counts = run_round(self.folder, rng)
-        self.rounds += 1
-        if self.rounds == WARM:
-            self.first = measure()
-        elif self.rounds > WARM and self.rounds % 10 == 0:
+        with tempfile.TemporaryDirectory(dir=self._folder, ignore_cleanup_errors=True) as folder:
+            counts = run_round(Path(folder), rng)
+        self._rounds += 1
+        if self._rounds <= WARM:
             now = measure()
-            grown = {k: (self.first[k], now[k]) for k in now if now[k] > self.first[k] + MOST[k]}
-            assert not grown, f"after {self.rounds} rounds: {grown}"
+            self.most = {name: max(most, now[name]) for name, most in self.most.items()}
+        elif self._rounds % 10 == 0:
+            self.check_growth()
         return counts
+
+    def check_growth(self) -> None:
+        """Raise AssertionError where the process holds more than it should, and goes on to."""
+        deadline = time.monotonic() + _PATIENCE
+        while grown := {
+            name: f"{count}, at first {self.most[name]}"
+            for name, count in measure().items()
+            if count > self.most[name] + MOST[name]
+        }:
+            assert time.monotonic() < deadline, f"after {self._rounds} rounds: {grown}"
+            time.sleep(0.2)
 
 
 def main(arguments: Any = None) -> int:
