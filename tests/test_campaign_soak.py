@@ -3,6 +3,7 @@
 import random
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -31,7 +32,7 @@ def test_every_way_to_abandon_an_epoch(tmp_path: Path, threads: int) -> None:
 
     def make(training: Training) -> Loader:
         training.fails = False
-        options = {"threads": threads} if threads else {"prefetch": 0}
+        options: dict[str, Any] = {"threads": threads} if threads else {"prefetch": 0}
         return Loader(slab, 4, Shuffled(1), transforms=[training.trip], **options)
 
     for name, leave in (ANY | OURS).items():

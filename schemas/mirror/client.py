@@ -243,7 +243,10 @@ os.register_at_fork(after_in_child=CONNECTION.after_fork)
 
 
 def _receive_answers(
-    connection: socket.socket, tickets: _Tickets, child: "subprocess.Popen[bytes]"
+    connection: socket.socket,
+    tickets: _Tickets,
+    child: "subprocess.Popen[bytes]",
+    at_exit: Callable[[], None],
 ) -> None:
     """Hand answers to waiting threads until the connection ends; then wait for the process."""
     with suppress(OSError, EOFError):
@@ -252,6 +255,8 @@ def _receive_answers(
             tickets.finish(decode_answer(_receive_exactly(connection, size)))
     tickets.close()
     _end_process(child, connection)
+    atexit.unregister(at_exit)  # it holds the connection
+    connection.close()
 
 
 def _receive_exactly(connection: socket.socket, size: int) -> bytearray:

@@ -9,6 +9,7 @@ import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -306,6 +307,6 @@ modules = [json, *(sys.modules[name] for name in sys.modules if name.startswith(
 codecs.register(lambda name, kept=modules: None)  # json, imported first, is cleared last
 del slab
 """
-    command = [sys.executable, "-c", script, path, tmp_path / "cache"]
+    command: list[Any] = [sys.executable, "-c", script, path, tmp_path / "cache"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")

@@ -7,6 +7,7 @@ from typing import Any
 import grain
 import numpy as np
 import pytest
+from tests.reader.loading import run
 from tests.servers.web import WebServer
 from tests.slabs import write_slab
 from torch.utils.data import DataLoader
@@ -90,3 +91,23 @@ def test_grain_reads_slabs_elsewhere(server: WebServer, tmp_path: Path) -> None:
         assert np.array_equal(batch["x"], VALUES[batch["y"]])
         seen += batch["y"].tolist()
     assert sorted(seen) == list(range(ROWS))
+
+
+def test_mirrors_that_come_and_go_leave_nothing_open(tmp_path: Path) -> None:
+    """The helper ends with the last mirror, and with it the connection to it."""
+    script = """
+import gc, sys, threading, time
+import psutil
+from fieldslab.reader import open_slab
+files = set()
+for number in range(6):
+    slab = open_slab(sys.argv[1], cache_dir=sys.argv[1] + str(number))
+    assert slab["x"][number] == number
+    del slab
+    gc.collect()
+    while any(thread.name == "fieldslab-helper" for thread in threading.enumerate()):
+        time.sleep(0.01)
+    files.add(psutil.Process().num_fds())
+print(len(files))
+"""
+    assert run(script, write_slab(tmp_path / "x.slab", {"x": np.arange(300)})) == "1"
