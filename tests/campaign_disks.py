@@ -54,9 +54,10 @@ class Ending(Protocol):
 
 @dataclass
 class Machine:
-    """A disk, the scenes on it, and what is known of them."""
+    """A disk, sources and slabs that lie elsewhere, the scenes on the disk, and what is known of them."""
 
     disk: Disk
+    world: World
     scenes: dict[tuple[str, int], Scene] = field(default_factory=dict)
     calls: dict[tuple[str, int], int] = field(default_factory=dict)
     seconds: dict[tuple[str, int], float] = field(default_factory=dict)
@@ -99,10 +100,9 @@ class Cuts:
         names: Iterable[str] = OPERATIONS,
         moments: Sequence[str] = MOMENTS,
     ) -> None:
-        """Make sources and slabs to read, which lie on no disk that is cut."""
+        """Make nothing yet."""
         self.folder, self.stack = folder, stack
         self.kinds, self.names, self.moments = list(kinds), list(names), moments
-        self.world = World(folder)
         self.machines: dict[str, Machine] = {}
 
     def try_case(self, number: int, rng: random.Random) -> Mapping[str, int]:
@@ -122,13 +122,15 @@ class Cuts:
 
     def _make_machine(self, kind: str) -> Machine:
         folder = Path(tempfile.mkdtemp(dir=self.folder))
-        machine = Machine(self.stack.enter_context(Disk(folder, KINDS[kind])))
+        (folder / "world").mkdir()
+        world = World(folder / "world")  # its own: plans of parts name the place on the disk
+        machine = Machine(self.stack.enter_context(Disk(folder, KINDS[kind])), world)
         self.machines[kind] = machine
         return machine
 
     def _make_scene(self, machine: Machine, name: str, jobs: int) -> Scene:
         if (name, jobs) not in machine.scenes:
-            scene = Scene(self.world, name, jobs, machine.disk.files)
+            scene = Scene(machine.world, name, jobs, machine.disk.files)
             scene.reset()
             started = time.monotonic()
             ending = run_untraced(scene.run, self.folder)

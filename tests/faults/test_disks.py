@@ -85,7 +85,7 @@ def test_what_was_said_to_be_done_is_durable(tmp_path: Path) -> None:
             for number in range(7):
                 with case(number):
                     cuts.try_case(number, random.Random(number))
-            sign_and_cut(cuts.world.whole, folder)
+            sign_and_cut(cuts.machines["ext4"].world.whole, folder)
 
     run_with_mounts(cut, tmp_path)
 
