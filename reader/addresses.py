@@ -7,7 +7,7 @@ of `gather`, which verifies, and raises what is to be raised.
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -26,6 +26,7 @@ from fieldslab.schemas.jit import inlined, kernel, load_u8, load_u64, prefetch
 from fieldslab.schemas.mapping import get_address
 
 _Array = np.ndarray
+_Result = TypeVar("_Result")
 
 
 class _Search(NamedTuple):
@@ -68,16 +69,16 @@ class RowFinder:
         if self._evictions is None and _find_rows(
             rows, len(view), view.start, view.step, search.places, out
         ):
+            self._changes.check()  # zeros in the place of a page look like offsets
             return out[0].view(np.uint64), out[1]
         del lease
         locations = locate_rows(self._directory, self._pool, view, rows)
         if search.stored.frames is None:
             search.stored.values.pin_shards(locations.shards)
         find = partial(find_addresses, search.stored, locations, self._pool)
-        if self._evictions is None:
-            return find()
-        self._evictions.pin([search.stored], locations.shards)
-        return self._evictions.read([search.stored], locations.shards, find)
+        if self._evictions is not None:
+            self._evictions.pin([search.stored], locations.shards)
+        return self._read(search.stored, locations.shards, find)
 
     def count_elements(self, view: View, rows: np.ndarray, name: str) -> np.ndarray:
         """Count the elements of rows of variable length: int64[n]; see `Slab.lengths`."""
@@ -91,13 +92,18 @@ class RowFinder:
         if self._evictions is None and _find_rows(
             rows, len(view), view.start, view.step, search.places, out
         ):
+            self._changes.check()
             return out[1]
         del lease
         locations = locate_rows(self._directory, self._pool, view, rows)
         count = partial(count_elements, search.stored, locations, self._pool)
+        return self._read(search.stored, locations.shards, count)
+
+    def _read(self, stored: StoredField, shards: _Array, read: Callable[[], _Result]) -> _Result:
+        """See `Storage.read`."""
         if self._evictions is None:
-            return count()
-        return self._evictions.read([search.stored], locations.shards, count)
+            return self._changes.read(read)
+        return self._changes.read(partial(self._evictions.read, [stored], shards, read))
 
     def _prepare_search(self, name: str, *, with_values: bool) -> _Search:
         stored = self._load_field(name)

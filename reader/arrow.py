@@ -52,7 +52,9 @@ class Tabular(Selectable):
             import polars as pl
         except ImportError as error:
             raise MissingLibrary("`to_polars` needs Polars", hint="pip install polars") from error
-        return pl.DataFrame(self.to_arrow(rows, fields))
+        frame = pl.DataFrame(self.to_arrow(rows, fields))
+        self._storage.changes.check()  # what was copied must not have come from a lost page
+        return frame
 
     def to_pandas(
         self, rows: Rows | None = None, fields: Sequence[str] | None = None
@@ -62,7 +64,9 @@ class Tabular(Selectable):
             import pandas  # noqa: F401 - pyarrow says less about it
         except ImportError as error:
             raise MissingLibrary("`to_pandas` needs pandas", hint="pip install pandas") from error
-        return self.to_arrow(rows, fields).to_pandas()
+        frame = self.to_arrow(rows, fields).to_pandas()
+        self._storage.changes.check()
+        return frame
 
     def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
         """Stream the rows to other libraries, in record batches of about 32 MiB; see `to_arrow`."""
@@ -96,6 +100,7 @@ class Tabular(Selectable):
                 arrays = [
                     maker.convert(*values[name]) for name, maker in zip(chosen, makers, strict=True)
                 ]
+                self._storage.changes.check()  # booleans, and the like, were copied
                 yield pa.RecordBatch.from_arrays(arrays, schema=schema)
 
         return schema, read()

@@ -94,7 +94,9 @@ class Column:
                 field=self.field.name,
                 hint="Write column[a:b], which has `values` and `offsets`.",
             )
-        return np.array(values, dtype, copy=copy)
+        array = np.array(values, dtype, copy=copy)
+        self._storage.changes.check()  # what is copied must not have come from a lost page
+        return array
 
     def _read_slice(self, rows: View) -> Values:
         """Read rows of the slab: in place if one shard holds them, else gathered."""

@@ -9,6 +9,7 @@ import numpy as np
 
 from fieldslab.reader.rows import make_out_of_range_error
 from fieldslab.schemas.errors import UsageError
+from fieldslab.schemas.mapping import map_numbers
 from fieldslab.schemas.rowfile import SUFFIX
 
 _MAGIC = b"\x93NUMPY"
@@ -31,7 +32,7 @@ def open_row_file(path: str | os.PathLike[str]) -> np.ndarray:
         with open(path, "rb") as file:
             if file.read(len(_MAGIC)) != _MAGIC:
                 raise ValueError("not a .npy file")
-        rows = np.load(path, mmap_mode="r", allow_pickle=False)
+        rows: Any = np.load(path, mmap_mode="r", allow_pickle=False)
     except (OSError, ValueError, EOFError) as error:
         reason = getattr(error, "strerror", None) or error
         raise UsageError(
@@ -42,7 +43,9 @@ def open_row_file(path: str | os.PathLike[str]) -> np.ndarray:
         raise UsageError(
             "a file of rows has integers in one dimension", file=Path(path), found=found
         )
-    return rows
+    if not len(rows):
+        return rows
+    return map_numbers(Path(path), rows.dtype, getattr(rows, "offset", 0), len(rows))
 
 
 def check_bounds(rows: np.ndarray, total: int) -> None:

@@ -96,6 +96,7 @@ class Selectable:
         rows = find_rows(
             expression, storage.fields, self._list_categories, self._read_values, len(self._view)
         )
+        storage.changes.check()  # values were looked at in the maps
         return type(self)(storage, choose_rows(self._view, rows, storage.manifest.rows))
 
     def split(

@@ -154,18 +154,13 @@ class Slab(Tabular, Windowed):
         storage = self._storage
         shard, place = storage.directory.find_shard(row)
         fields, load = storage.fields, storage.load_field
+
+        def read() -> dict[str, Any]:
+            return {name: load(name).read_row(shard, place) for name in fields}
+
         if storage.evictions is None:
-            changes = storage.changes
-            if changes.traced is None:
-                changes.check()
-            values = {name: load(name).read_row(shard, place) for name in fields}
-            changes.check()
-            return values
-        return storage.read(
-            list(fields),
-            [shard],
-            lambda: {name: load(name).read_row(shard, place) for name in fields},
-        )
+            return storage.changes.read(read)
+        return storage.read(list(fields), [shard], read)
 
     def __getitems__(self, rows: Rows) -> Samples:
         """Many rows, as PyTorch's DataLoader asks for them; `fieldslab.reader.torch` says more."""

@@ -31,7 +31,7 @@ from fieldslab.schemas.files import (
     read_status,
 )
 from fieldslab.schemas.manifest import FORMAT, MANIFEST, MAX_BYTES, Manifest, decode_manifest
-from fieldslab.schemas.mapped_ranges import Watch, is_changed, read_stamp
+from fieldslab.schemas.mapped_ranges import Watch
 from fieldslab.schemas.mirror.mistaken import find_mirror_error
 from fieldslab.schemas.mirror.names import SIDE
 from fieldslab.schemas.optiontext import mark_option
@@ -171,21 +171,7 @@ class SlabFiles:
         """
         if self.watch is None or self.watch.stamps is None:
             return True
-        same = True
-        for name in self.watch.choose_names(most):
-            try:
-                info = self._directory.get_info(name)
-            except OSError:
-                continue  # removed, and there as long as it is mapped; or the next read tells
-            before, current = self.watch.stamps[name], read_stamp(info)
-            if before.inode != current.inode:
-                continue  # the file that is mapped was renamed or removed: it is what it was
-            if is_changed(before, current):
-                self.watch.written = self.path / name
-                self.watch.check()
-            if before != current:
-                self.watch.stamps[name], same = current, False
-        return same
+        return self.watch.compare_files(self.path, self._directory.get_info, most)
 
     def close(self) -> None:
         """Close the directory; what is mapped stays mapped."""

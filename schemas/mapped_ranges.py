@@ -9,6 +9,7 @@ punched raises no signal: that size, inode, and times of a file have changed is 
 import mmap
 import os
 from collections import deque
+from collections.abc import Callable
 from pathlib import Path
 from threading import Lock
 from typing import NamedTuple
@@ -26,7 +27,6 @@ FIRST_SLOT, SLOT_WORDS = 16, 4
 START, END, COUNT, WHERE = range(SLOT_WORDS)
 """Words of a slot: a mapped range, how many of its pages were replaced, and the first address."""
 _SLOTS = 65_536
-_NEXT = "Open the slab again; if it is damaged, restore it from a copy."
 
 _SIZE = 8 * (FIRST_SLOT + _SLOTS * SLOT_WORDS)
 memory = map_anonymous(_SIZE)
@@ -55,7 +55,11 @@ class Watch:
         The first file and byte that could not be read any more; None as long as all is well.
     written
         The first file that was written or replaced.
+    hint
+        What to do then.
     """
+
+    hint = "Open the slab again; if it is damaged, restore it from a copy."
 
     def __init__(self, stamps: dict[str, Stamp] | None) -> None:
         self.stamps = stamps
@@ -78,7 +82,7 @@ class Watch:
                 "the file was written or replaced since it was opened: rows that were read "
                 "meanwhile may be wrong",
                 file=self.written,
-                hint=_NEXT,
+                hint=self.hint,
             )
         if self.lost is not None:
             file, offset = self.lost
@@ -87,17 +91,55 @@ class Watch:
                 "cannot be read any more",
                 file=file,
                 offset=offset,
-                hint=_NEXT,
+                hint=self.hint,
             )
 
-    def choose_names(self, most: int | None) -> list[str]:
-        """Choose files to compare: all, or `most` of them, in turns."""
+    def compare_files(
+        self, folder: Path, get_info: Callable[[str], os.stat_result], most: int | None = None
+    ) -> bool:
+        """Compare files below a folder with what they were: all, or `most` of them, in turns.
+
+        `get_info` tells of a file by its name. Returns False where something changed that may have
+        left the bytes alone, as a new name does. Raises SlabChanged where bytes were written.
+        """
+        same = True
+        for name in self._choose_names(most):
+            assert self.stamps is not None
+            try:
+                info = get_info(name)
+            except OSError:
+                continue  # removed, and there as long as it is mapped; or the next read tells
+            before, current = self.stamps[name], read_stamp(info)
+            if before.inode != current.inode:
+                continue  # the file that is mapped was renamed or removed: it is what it was
+            if is_changed(before, current):
+                self.written = folder / name
+                self.check()
+            if before != current:
+                self.stamps[name], same = current, False
+        return same
+
+    def _choose_names(self, most: int | None) -> list[str]:
         names = list(self.stamps or ())
         if most is None or len(names) <= most:
             return names
         first = self._turn = self._turn % len(names)
         self._turn += most
         return (names + names)[first : first + most]
+
+
+class FileWatch(Watch):
+    """What is known of a file beside slabs, such as one of rows, as long as it is mapped."""
+
+    hint = "Write such files under a new name, then rename them. Select the rows again."
+
+    def __init__(self, path: Path) -> None:
+        super().__init__({})
+        self.path = Path(os.path.abspath(path))
+
+    def compare(self) -> None:
+        """Raise SlabChanged where the file was written since it was mapped."""
+        self.compare_files(self.path.parent.parent, lambda name: os.stat(self.path))
 
 
 def read_stamp(info: os.stat_result) -> Stamp:
@@ -151,6 +193,11 @@ class _Ranges:
         self._note(slot, *self._owners.pop(slot))
         table[place + COUNT] = table[place + START] = 0
         self._free.append(slot)
+
+    def list_file_watches(self) -> list[FileWatch]:
+        """List the watches of files beside slabs."""
+        owners = self._owners.copy().values()
+        return [watch for _, watch in owners if isinstance(watch, FileWatch)]
 
     def collect(self) -> None:
         """Tell the watches of files that lost pages."""

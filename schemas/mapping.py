@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from fieldslab.schemas.mapped_ranges import Watch, ranges
+from fieldslab.schemas.mapped_ranges import FileWatch, Watch, ranges
 from fieldslab.schemas.system import load_libc, map_anonymous
 
 _libc = load_libc()
@@ -89,6 +89,21 @@ def map_file(fd: int, size: int, path: Path = Path(), watch: Watch | None = None
     if _libc is None:  # Windows: the file cannot change, since nobody may write while it is mapped
         return np.frombuffer(mmap.mmap(fd, size, access=mmap.ACCESS_READ), np.uint8)
     return np.asarray(_Map(fd, size, path, watch))
+
+
+def map_numbers(path: Path, dtype: np.dtype[Any], offset: int, count: int) -> np.ndarray:
+    """Map numbers in a file beside slabs: dtype[count], read-only.
+
+    Where the file changes meanwhile, all slabs that are read raise SlabChanged, as long as it is
+    mapped. Raises OSError, also where the file is too short.
+    """
+    watch, size = FileWatch(path), offset + count * dtype.itemsize
+    with open(path, "rb") as file:
+        if os.fstat(file.fileno()).st_size < size:
+            raise OSError(errno.EIO, "the file is too short")
+        watch.note_mapped(watch.path, file.fileno())
+        mapped = map_file(file.fileno(), size, watch.path, watch)
+    return np.ndarray(count, dtype, buffer=mapped, offset=offset)
 
 
 def count_maps() -> int:

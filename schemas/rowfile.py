@@ -4,13 +4,13 @@ import hashlib
 import json
 import os
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import numpy as np
 
 from fieldslab.schemas.drafts import replace_file
 from fieldslab.schemas.errors import SlabChanged, Unreadable, UsageError
+from fieldslab.schemas.mapping import map_numbers
 from fieldslab.schemas.write_errors import name_write_errors
 
 SUFFIX = ".rows"
@@ -97,8 +97,11 @@ def read_row_file(path: Path, slab: str, total: int) -> np.ndarray:
         )
     if not header.count:
         return np.empty(0, dtype)
-    rows: Any = np.memmap(path, dtype, "r", _HEADER_BYTES)
+    try:
+        rows = map_numbers(path, dtype, _HEADER_BYTES, header.count)
+    except OSError as error:
+        raise Unreadable(f"rows cannot be read: {error.strerror or error}", file=path) from error
     sound = hashlib.sha256(rows.data).hexdigest() == header.sha256
     if not sound or rows.min() < 0 or rows.max() >= total:
         raise UsageError("the file of rows is damaged", file=path, hint=_REPLACE)
-    return np.asarray(rows)
+    return rows

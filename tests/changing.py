@@ -12,13 +12,14 @@ import signal
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
 from torch.utils.data import DataLoader
 
-from fieldslab.reader import Loader, Slab, open_slab
+from fieldslab.reader import Loader, Slab, Subset, open_slab
 from fieldslab.reader.torch import SlabDataset, collate
 from fieldslab.schemas.errors import FieldslabError
 from fieldslab.schemas.mapping import get_address
@@ -76,6 +77,89 @@ def find_addresses(slab: Slab) -> None:
     column = np.array(slab["x"][0 : len(slab)])
     assert not column[-1].any()
     slab.addresses([0], "x")
+
+
+def find_lengths(slab: Slab) -> None:
+    """Ask for lengths whose offsets are lost."""
+    slab.lengths([0], "s")
+    cut_offsets(slab)
+    slab.lengths([len(slab) - 1], "s")
+
+
+def find_empty_lists(slab: Slab) -> None:
+    """Ask for addresses whose offsets are lost."""
+    slab.addresses(range(len(slab)), "s")
+    cut_offsets(slab)
+    slab.addresses([len(slab) - 1], "s")
+
+
+def cut_offsets(slab: Slab) -> None:
+    """Cut the offsets of the texts."""
+    cut(next(slab.path.glob("shard-00000/*-s.offsets.npy")))
+
+
+def choose_rows(slab: Slab) -> None:
+    """Compare values in the maps with a number."""
+    slab.where("id >= 0")
+    cut(next(slab.path.glob("shard-00000/*-id.values.npy")))
+    slab.where("id >= 0")
+
+
+def copy_to_pandas(slab: Slab) -> None:
+    """Have texts copied out of the maps."""
+    slab.to_pandas(fields=["s"])
+    cut(next(slab.path.glob("shard-00000/*-s.values.npy")))
+    slab.to_pandas(fields=["s"])
+
+
+def copy_column(slab: Slab) -> None:
+    """Have numpy copy a column out of the map."""
+    np.array(slab["id"])
+    cut(next(slab.path.glob("shard-00000/*-id.values.npy")))
+    np.array(slab["id"])
+
+
+def read_lists(slab: Slab) -> None:
+    """Read a row, which looks damaged where the offsets of its lists are lost."""
+    slab[0]
+    cut(next(slab.path.glob("shard-00000/*-list.lists.offsets.npy")))
+    slab[len(slab) - 1]
+
+
+def read_row_later(slab: Slab) -> None:
+    """Read a row of a file that was written more than a second before."""
+    slab[0]
+    overwrite(slab.path / "shard-00000" / FIELD)
+    time.sleep(1.1)
+    slab[0]
+
+
+def choose_by_file(slab: Slab, damage: Damage) -> None:
+    """Read rows that a file lists, which changes; the slab itself stays readable."""
+    file = slab.path.with_suffix(".rows")
+    slab.select(np.arange(len(slab))[::-1]).save(file)
+    view = slab.select(file)
+    view.gather([0], ["id"])
+    damage(file)
+    time.sleep(1.1)
+    try:
+        view.gather([len(slab) - 1], ["id"])
+    except FieldslabError as error:
+        text = str(error)
+    del view
+    slab.gather([0], ["id"])
+    raise ValueError(text)
+
+
+def order_by_file(slab: Slab) -> None:
+    """Go through an order of rows that a `.npy` file lists, which is cut."""
+    file = slab.path.with_suffix(".npy")
+    np.save(file, np.arange(len(slab))[::-1])
+    batches = iter(Loader(slab, 512, Subset(file, seed=None), fields=["id"], prefetch=0))
+    next(batches)
+    cut(file)
+    for _ in batches:
+        pass
 
 
 def load(slab: Slab, **options: object) -> None:
@@ -228,6 +312,16 @@ CASES: dict[str, tuple[Damage | None, Callable[[Slab], None]]] = {
     "changed in secret": (None, link_and_flip),
     "own map": (None, touch_own_map),
     "own map, traced": (None, with_trace(touch_own_map)),
+    "lengths": (None, find_lengths),
+    "addresses of texts": (None, find_empty_lists),
+    "where": (None, choose_rows),
+    "pandas": (None, copy_to_pandas),
+    "column": (None, copy_column),
+    "nested row": (None, read_lists),
+    "row after a second": (None, read_row_later),
+    "file of rows, cut": (None, lambda slab: choose_by_file(slab, cut)),
+    "file of rows, written": (None, lambda slab: choose_by_file(slab, overwrite)),
+    "order by a file": (None, order_by_file),
     "two versions": (cut, read_beside_another_version),
     "sent": (None, send),
     "sent, traced": (None, with_trace(send)),

@@ -370,6 +370,7 @@ class Loader:
         from fieldslab.reader.loading.prefetching import make_read_ahead
         from fieldslab.reader.loading.preparation import Preparation
 
+        self.slab.storage.changes.compare_files()
         read_ahead, windows = None, self._attached.windows
         if self.read_ahead and plan.batch_count and (windows is None or windows.span):
             decoded, order, epoch = self._decode, self._attached, self._position.epoch

@@ -67,7 +67,6 @@ class Preparation:
         self._stretches: tuple[tuple[int, np.ndarray], ...] = ()  # their numbers and rows
         self._lock = threading.Lock()
         forks.register_for_forks(self)
-        slab.storage.changes.compare_files()
 
     def __call__(self, index: int) -> PreparedBatch:
         """Make a batch. Errors carry a note that says which."""

@@ -68,6 +68,8 @@ class Changes:
         self._due = monotonic() + SECONDS
         try:
             same = [files.compare_files(most) for files in self._files]
+            for watch in ranges.list_file_watches():
+                watch.compare()
         except SlabChanged:
             self.traced = None
             raise
@@ -88,11 +90,11 @@ class Changes:
         """Raise SlabChanged where a file changed; all reads look from then on, and find it."""
         replaced = table[FAULTS]
         ranges.collect()
-        for files in self._files:
-            if files.watch is not None:
-                try:
-                    files.watch.check()
-                except SlabChanged:
-                    self.traced = None
-                    raise
+        watches = [files.watch for files in self._files if files.watch is not None]
+        try:
+            for watch in [*watches, *ranges.list_file_watches()]:
+                watch.check()
+        except SlabChanged:
+            self.traced = None
+            raise
         self._replaced = replaced

@@ -5,10 +5,12 @@ import shutil
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from tests.forking import run_python
 from tests.slabs import write_slab
 
+from fieldslab.packer import pack
 from fieldslab.reader import Loader, open_slab
 from fieldslab.schemas.errors import SlabChanged
 
@@ -20,9 +22,17 @@ ROWS = 20_000
 def outcomes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """What became of each case of `tests/changing.py`, by its name."""
     folder = tmp_path_factory.mktemp("changing")
-    values = np.repeat(np.arange(ROWS, dtype=np.float32)[:, np.newaxis], 64, axis=1)
+    values = pa.array(np.repeat(np.arange(ROWS, dtype=np.float32), 64))
+    table = pa.table(
+        {
+            "x": pa.FixedSizeListArray.from_arrays(values, 64),
+            "id": np.arange(ROWS),
+            "s": ["text"] * ROWS,
+            "list": [[[1], [2, 3]]] * ROWS,
+        }
+    )
     for name in ("changing.slab", "other.slab"):
-        write_slab(folder / name, {"x": values, "id": np.arange(ROWS)})
+        pack(table, folder / name)
     lines = run_python(PROGRAM, folder / "changing.slab").splitlines()
     shutil.rmtree(folder)
     return dict(line.split(": ", 1) for line in lines)
@@ -53,6 +63,29 @@ def test_a_written_file_is_told_within_the_epoch(outcomes: dict[str, str], case:
     """What raises no signal is told by size, inode and times, by the end of the epoch."""
     assert "SlabChanged" in outcomes[case]
     assert "written or replaced" in outcomes[case]
+
+
+@pytest.mark.parametrize(
+    "case", ["lengths", "addresses of texts", "where", "pandas", "column", "nested row"]
+)
+def test_what_is_computed_from_a_lost_page_is_an_error(outcomes: dict[str, str], case: str) -> None:
+    """No length, selection, copy or row is made of zeros in the place of a page."""
+    assert "SlabChanged" in outcomes[case]
+    assert "cut while it was read" in outcomes[case]
+
+
+def test_single_rows_tell_of_written_files(outcomes: dict[str, str]) -> None:
+    """Who reads rows one by one is told within a second, too."""
+    assert "SlabChanged" in outcomes["row after a second"]
+
+
+def test_files_of_rows_are_watched(outcomes: dict[str, str]) -> None:
+    """A mapped list of rows that is cut or written is an error until nobody holds it."""
+    assert "ValueError" in outcomes["file of rows, cut"]
+    assert "changing.rows" not in outcomes["file of rows, cut"]
+    assert "copy.rows: the file was" in outcomes["file of rows, cut"]
+    assert "copy.rows: the file was written" in outcomes["file of rows, written"]
+    assert "copy.npy: the file was" in outcomes["order by a file"]
 
 
 def test_a_new_name_changes_nothing(outcomes: dict[str, str]) -> None:
