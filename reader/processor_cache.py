@@ -27,7 +27,7 @@ def _find_last_level_bytes() -> int:
         sizes = [_parse_size(path.read_text()) for path in _CPU.glob("index*/size")]
     except (OSError, ValueError, KeyError):
         sizes = []
-    if not sizes and "SC_LEVEL3_CACHE_SIZE" in os.sysconf_names:
+    if not sizes and "SC_LEVEL3_CACHE_SIZE" in getattr(os, "sysconf_names", ()):
         sizes = [os.sysconf("SC_LEVEL3_CACHE_SIZE")]
     return max(sizes, default=0) or _USUAL
 

@@ -30,7 +30,8 @@ def announce_compiling() -> None:
 
 def _claim_announcement(folder: Path) -> bool:
     """Return True for the first process of this process group: workers start together."""
-    mark = folder / f"announced-{os.getpgid(0)}"
+    group = os.getpgid(0) if hasattr(os, "getpgid") else os.getppid()  # Windows has no groups
+    mark = folder / f"announced-{group}"
     with suppress(OSError):
         for other in folder.glob("announced-*"):
             if time.time() - other.stat().st_mtime > _HOUR:  # ids of groups are used again

@@ -19,6 +19,7 @@ import numpy as np
 
 from fieldslab.schemas.errors import DamagedImage, MissingLibrary
 from fieldslab.schemas.images import find_jpeg_frame
+from fieldslab.schemas.system import load_libc
 
 INSTALL = (
     "Install it: apt install libturbojpeg0 (Debian; libturbojpeg on Ubuntu), dnf install "
@@ -156,7 +157,7 @@ class _Symbol(ctypes.Structure):
 def _find_library_file(address: int) -> str | None:
     """Find the file that a function came from; None if the C library cannot tell."""
     try:
-        dladdr = ctypes.CDLL(None).dladdr
+        dladdr = load_libc().dladdr
     except AttributeError:
         return None
     symbol = _Symbol()
