@@ -82,7 +82,13 @@ class Scrub:
         self._tell = tell
         self._places: list[str | Path] = []
         self._passes: list[SlabPass] = []
+        self._unopened: list[SlabPass] = []
         self._saved_at = 0.0
+
+    @property
+    def found_problems(self) -> bool:
+        """Whether this pass found any, also in slabs that an earlier run was done with."""
+        return any(entry.problems for entry in (*self._passes, *self._unopened))
 
     def run(self, progress: VerifyProgress | None = None) -> Iterator[ScrubReport]:
         """Go on with a pass, or begin one; yield the report of each slab that was not done yet.
@@ -100,12 +106,17 @@ class Scrub:
         OutputError
             The state or the metrics cannot be written.
         """
-        self._places, self._passes = [], []
+        earlier = {entry.path: entry for entry in self._passes}
+        self._places, self._passes, self._unopened = [], [], []
         for slab in self._slabs:
             opened = self._look(slab)
             if isinstance(opened, Report):
+                self._unopened.append(SlabPass(_name_slab(slab), "", 0, problems=opened.count))
                 yield opened
                 continue
+            if self._state is None and opened.path in earlier:
+                last = earlier[opened.path]
+                opened = replace(opened, completed=last.completed, duration=last.duration)
             self._places.append(slab)
             self._passes.append(opened)
         if self._state is not None:
@@ -180,7 +191,7 @@ class Scrub:
         if self._state is not None:
             save_passes(self._state, self._passes)
         if self._metrics is not None:
-            write_metrics(self._metrics, self._passes)
+            write_metrics(self._metrics, [*self._passes, *self._unopened])
         self._saved_at = time.monotonic()
 
 

@@ -102,6 +102,14 @@ def load_passes(path: Path, slabs: Sequence[SlabPass], named: Sequence[str]) -> 
                 found=f"id {entry.id}",
                 hint=hint,
             )
+        if not 0 <= entry.next_block <= slab.blocks:
+            raise UsageError(
+                f"{option}: is damaged: there is no such block",
+                file=path,
+                expected=f"0..{slab.blocks}",
+                found=entry.next_block,
+                hint=hint,
+            )
     passes = [stored.get(slab.path, slab) for slab in slabs]
     if all(entry.done for entry in passes):
         return [entry.start_again() for entry in passes]

@@ -63,7 +63,7 @@ def scrub_slabs(
                         print_json(report.as_dict(), indent=None)
                     elif not (quiet and report.ok):
                         print(report, flush=True)
-                    code = max(code, 0 if report.ok else Damaged.exit_code)
+            code = max(code, Damaged.exit_code if scrub.found_problems else 0)
             if not repeat:
                 return code
             time.sleep(max(0.0, started + LEAST_SECONDS - time.monotonic()))

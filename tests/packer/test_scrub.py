@@ -100,6 +100,48 @@ def test_a_completed_scrub_begins_again(slab: Path, tmp_path: Path) -> None:
     assert 0 < begun["next_block"] < begun["blocks"]
 
 
+def test_damage_of_an_earlier_run_counts(slab: Path, tmp_path: Path) -> None:
+    """The run that ends a pass fails where an earlier one found damage, in another slab as well."""
+    whole, state = write_slab(tmp_path / "b.slab", {"x": np.arange(3)}), tmp_path / "state.json"
+    flip(array_path(slab, "x"))
+    with pytest.raises(_Stop):
+        list(Scrub([slab, whole], _Interrupting(6), state=state).run())
+    assert [each["done"] for each in json.loads(state.read_text())["slabs"]] == [True, False]
+    command = ["verify", str(slab), str(whole), "--resume", str(state)]
+    assert run(command) == 1
+    flip(array_path(slab, "x"))
+    assert run(command) == 0
+
+
+def test_a_state_behind_the_last_block_is_refused(
+    slab: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """No block is passed over for a number in the state that no block has."""
+    state = tmp_path / "state.json"
+    with pytest.raises(_Stop):
+        list(Scrub([slab], _Interrupting(1), state=state).run())
+    content = json.loads(state.read_text())
+    for number in (-1, content["slabs"][0]["blocks"] + 1):
+        content["slabs"][0]["next_block"] = number
+        state.write_text(json.dumps(content))
+        assert run(["verify", str(slab), "--resume", str(state)]) == 2
+        assert f"found {number}" in capsys.readouterr().err
+
+
+def test_metrics_name_damaged_manifests_and_earlier_passes(slab: Path, tmp_path: Path) -> None:
+    """A slab that cannot be opened counts as a problem; the last pass is told during the next."""
+    metrics = tmp_path / "slabs.prom"
+    scrub = Scrub([slab], _Interrupting(7), metrics=metrics)
+    list(scrub.run())
+    with pytest.raises(_Stop):
+        list(scrub.run())
+    assert "fieldslab_scrub_last_completed_timestamp_seconds{" in metrics.read_text()
+    manifest = slab / "manifest.json"
+    manifest.write_bytes(manifest.read_bytes()[:-20])
+    assert run(["verify", str(slab), "--metrics", str(metrics)]) == 1
+    assert f'fieldslab_scrub_problems{{slab="{slab}"}} 1' in metrics.read_text().splitlines()
+
+
 def test_what_cannot_be_read_is_counted_and_passed_over(slab: Path) -> None:
     """Missing and cut files, and a missing digest table, do not end the pass; all are counted."""
     cut = array_path(slab, "x")
