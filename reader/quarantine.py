@@ -26,8 +26,6 @@ POLICIES = ("raise", "skip", "fill")
 _CANDIDATES = 1024
 """Rows that are tried as what stands for damaged ones, where a batch has no other."""
 
-_NO_ROWS = np.zeros(0, np.bool_)
-
 Masks = Mapping[str, np.ndarray]
 """Which rows are damaged, by name of the field: bool[n]."""
 
@@ -138,11 +136,14 @@ class Quarantine:
         "skip" or "fill".
     limit
         The share of rows that may be damaged.
+    found
+        How often damage was found that was not known.
     """
 
     def __init__(self, policy: str, limit: float) -> None:
         self.policy = policy
         self.limit = limit
+        self.found = 0
         self._by_field: dict[str, _DamagedRows] = {}
         self._all = _NONE
         self.after_fork()
@@ -181,8 +182,8 @@ class Quarantine:
 
     def note(
         self, error: DamagedArray | Unreadable, storage: StoredSlab, shards: np.ndarray
-    ) -> tuple[int, int]:
-        """Remember the rows that an error is about; return the first and the last of them.
+    ) -> None:
+        """Remember the rows that an error is about.
 
         `shards` are those that were read: int64[n]. Raises the error where the rows are unknown, or
         too many.
@@ -194,7 +195,8 @@ class Quarantine:
         with self._lock:
             for name in storage.fields if field is None else [field]:
                 ranges = self._by_field.get(name, _NONE)
-                self._by_field[name] = ranges.add(*bounds, error.problem)
+                added = self._by_field[name] = ranges.add(*bounds, error.problem)
+                self.found += added.count_rows() > ranges.count_rows()
             count_before = self._all.count_rows()
             self._all = self._all.add(*bounds, error.problem)
             count = self._all.count_rows()
@@ -207,7 +209,6 @@ class Quarantine:
         if count > count_before:
             action = "left out of batches" if self.policy == "skip" else "filled"
             warn(f"rows {bounds[0]}..{bounds[1]} are {action}: {error.statement}")
-        return bounds
 
 
 def make_quarantine(on_damage: str, max_damaged: float) -> Quarantine | None:
@@ -252,8 +253,8 @@ def read_around_damage(
 
     Raises what `read` raises where it is not about rows, or about too many.
     """
-    damaged = quarantine.find_damaged(rows, names)
     while True:
+        found, damaged = quarantine.found, quarantine.find_damaged(rows, names)
         try:
             if not damaged:
                 return read(numbers, places, visits, NOTHING)
@@ -269,12 +270,8 @@ def read_around_damage(
                 }
                 batch = read(numbers, places, visits, Moved(damaged, moved))
         except (DamagedArray, Unreadable) as error:
-            first, last = quarantine.note(error, storage, places.shards)
-            damaged_before, damaged = damaged, quarantine.find_damaged(rows, names)
-            has_more = any(
-                damaged[name].sum() > damaged_before.get(name, _NO_ROWS).sum() for name in damaged
-            )
-            if not has_more and ((rows >= first) & (rows <= last)).any():
+            quarantine.note(error, storage, places.shards)
+            if quarantine.found == found:
                 raise  # all that it is about was left out already
             continue
         batch.failures = *quarantine.list_failures(rows, numbers, damaged), *batch.failures

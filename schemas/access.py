@@ -359,13 +359,13 @@ def find_shard_folder(slab: SlabFiles, index: int, first_row: int, mapped: bool 
     return Folder(slab, name, files, shard.root, first_row, shard.rows, mapped)
 
 
-def find_table_folder(slab: SlabFiles, mapped: bool = False) -> Folder | None:
-    """Return the folder `tables` if the slab has one."""
+def find_table_folder(slab: SlabFiles, mapped: bool = False, first_row: int = 0) -> Folder | None:
+    """Return the folder `tables` if the slab, whose first row is `first_row`, has one."""
     manifest = slab.manifest
     if manifest.tables is None:
         return None
     files = layout.list_table_files(manifest)
-    return Folder(slab, layout.TABLES, files, manifest.tables, 0, manifest.rows, mapped)
+    return Folder(slab, layout.TABLES, files, manifest.tables, first_row, manifest.rows, mapped)
 
 
 def iterate_folders(slab: SlabFiles) -> Iterator[Folder]:

@@ -129,7 +129,8 @@ class Members:
 
     def find_tables(self, member: int, *, mapped: bool = True) -> Folder | None:
         """Return the folder `tables` of a slab, if it has one."""
-        return find_table_folder(self.files[member], mapped)
+        first_row = sum(files.manifest.rows for files in self.files[:member])
+        return find_table_folder(self.files[member], mapped, first_row)
 
     def get_field(self, member: int, name: str) -> Field | None:
         """Return a field as a slab has it, None where it lacks it."""

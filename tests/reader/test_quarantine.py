@@ -8,11 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from tests.jpegs import encode
 from tests.naming import case
 from tests.slabs import Column, array_path, categorical, flip, images, ragged, write_slab
 
+from fieldslab.packer import pack
 from fieldslab.reader import ImageSteps, Loader, Mixed, Pad, Resize, Sequential, Slab, open_slab
 from fieldslab.schemas.arrays import HEADER
 from fieldslab.schemas.errors import DamagedArray, UsageError
@@ -199,6 +202,26 @@ def test_images(tmp_path: Path) -> None:
     skipped = open_damaged(path, "skip").gather(range(20), decode={"i": steps})
     assert skipped.rows.tolist() == good.tolist()
     assert not len(open_damaged(path, "skip").gather(bad, decode={"i": steps}).rows)
+
+
+def test_a_damaged_dictionary_is_damage_of_its_slab(tmp_path: Path) -> None:
+    """In a union, it costs the rows of the slab that it belongs to; alone it raises, at once."""
+    words = np.array(["alpha", "beta", "gamma", "training", "slab"])
+    for seed, name in enumerate("ab"):
+        drawn = np.random.default_rng(seed).choice(words, (2000, 20))
+        texts = [" ".join(row[: number % 20]) for number, row in enumerate(drawn)]
+        pq.write_table(pa.table({"text": texts}), tmp_path / f"{name}.parquet")
+        pack(tmp_path / f"{name}.parquet", tmp_path / f"{name}.slab", compress=["text"])
+    flip(next((tmp_path / "b.slab" / "tables").glob("*.dictionary.npy")))
+    for policy, rows in (("skip", 0), ("fill", 3)):
+        with case(policy):
+            union = open_damaged([tmp_path / "a.slab", tmp_path / "b.slab"], policy)
+            batch = union.gather([2000, 3000, 3999])
+            assert len(batch.rows) == rows
+            assert [failure.row for failure in batch.failures] == [2000, 3000, 3999]
+            assert not union.gather(range(2000)).failures
+            with pytest.raises(DamagedArray):
+                open_damaged(tmp_path / "b.slab", policy, max_damaged=1).gather([5])
 
 
 def test_what_cannot_be_left_out_raises(damaged: Path) -> None:
