@@ -379,12 +379,11 @@ class Loader:
                 read_ahead.advise_random_access()
         padded = self._fields if windows is None else []
         paddings = find_paddings(self.slab, self._transforms, padded, self._decode)
-        decode, memory = self._decode, None
+        decode = self._decode
+        memory = getattr(self._convert, "memory", None) or self.slab.storage.pool
         if self._convert is not None:
-            memory = self._convert.memory
             staged = {} if self._transforms or windows is not None else self._convert.staged
             decode = {**decode, **staged}
-        memory = memory or self.slab.storage.pool
         seed, view = choose_seed(self._seed, self.order), self.slab.view
         chain = TransformChain(self._transforms, seed, view, memory, self._convert, paddings)
         return Preparation(
