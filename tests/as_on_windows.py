@@ -6,7 +6,6 @@ What remains is Linux: it shows that nothing asks for what is not there, and not
 as it does on Windows. Prints what was read, as JSON.
 """
 
-import _signal
 import asyncio
 import builtins
 import concurrent.futures
@@ -66,8 +65,9 @@ def remove_posix() -> None:
             delattr(os, name)
     for name in ("SEEK_DATA", "SEEK_HOLE", "fwalk", "register_at_fork"):
         vars(os).pop(name, None)
+    of_system = vars(sys.modules["_signal"])
     for name in vars(signal).copy():
-        if not name.startswith("_") and name not in OF_SIGNAL and name in vars(_signal):
+        if not name.startswith("_") and name not in OF_SIGNAL and name in of_system:
             delattr(signal, name)
     for name in vars(mmap).copy():
         if name.startswith(("MAP_", "PROT_", "MADV_")):
@@ -76,9 +76,9 @@ def remove_posix() -> None:
     for name in ("open", "stat", "lstat", "rename", "unlink", "mkdir", "rmdir"):
         setattr(os, name, _refuse_descriptors(getattr(os, name)))
     os.listdir = _refuse_descriptors(os.listdir)
-    builtins.open = io.open = _refuse_system_files(io.open)  # type: ignore[assignment]
-    os.stat = _refuse_system_files(os.stat)  # type: ignore[assignment]
-    os.scandir = _refuse_system_files(os.scandir)  # type: ignore[assignment]
+    builtins.open = io.open = _refuse_system_files(io.open)
+    os.stat = _refuse_system_files(os.stat)
+    os.scandir = _refuse_system_files(os.scandir)
     real_load = ctypes.CDLL.__init__
 
     def load(self: Any, name: Any, *arguments: Any, **options: Any) -> None:
