@@ -54,7 +54,7 @@ class Ending(Protocol):
 
 @dataclass
 class Machine:
-    """A disk, sources and slabs that lie elsewhere, the scenes on the disk, and what is known of them."""
+    """A disk, sources and slabs that lie elsewhere, and the scenes on the disk."""
 
     disk: Disk
     world: World
