@@ -113,7 +113,7 @@ def test_pickled_leaves_are_refused_by_name(
 def test_an_index_that_lies_about_formats_runs_nothing(
     tmp_path: Path, canary: Canary, options: dict[str, Any]
 ) -> None:
-    """Whatever the index calls a pickled leaf, it is an error or bytes, and never unpickled."""
+    """Whatever the index calls a pickled leaf, it is an error, bytes or numbers: never unpickled."""
     stream = write_stream(tmp_path / "stream", lambda row: (row, canary), **options)
     for form in FORMATS:
         change_index(stream, _member("config", "data_format", 1, value=form))
@@ -121,7 +121,8 @@ def test_an_index_that_lies_about_formats_runs_nothing(
             pack(stream, tmp_path / "out.slab", force=True)
         except FieldslabError:
             continue
-        assert open_slab(tmp_path / "out.slab").fields["1"].kind == "binary", form
+        kind = open_slab(tmp_path / "out.slab").fields["1"].kind
+        assert kind in ("binary", "fixed", "ragged"), form  # numbers if the sizes happen to fit
     assert not canary.file.exists()
 
 
