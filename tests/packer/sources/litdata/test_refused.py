@@ -113,7 +113,7 @@ def test_pickled_leaves_are_refused_by_name(
 def test_an_index_that_lies_about_formats_runs_nothing(
     tmp_path: Path, canary: Canary, options: dict[str, Any]
 ) -> None:
-    """Whatever the index calls a pickled leaf, it is an error, bytes or numbers: never unpickled."""
+    """Whatever the index calls a pickled leaf, it is refused, bytes or numbers, never unpickled."""
     stream = write_stream(tmp_path / "stream", lambda row: (row, canary), **options)
     for form in FORMATS:
         change_index(stream, _member("config", "data_format", 1, value=form))
