@@ -202,7 +202,7 @@ SOURCES = Registry(
 """Every kind of source, in the order in which they are asked whether they accept a path."""
 
 
-_OF_STORES = ("parquet", "ipc", "orc", "images", "csv", "jsonl", "webdataset")
+_OF_STORES = ("parquet", "ipc", "orc", "images", "csv", "jsonl", "webdataset", "npy")
 """Sources whose files may be objects of stores."""
 
 

@@ -12,7 +12,7 @@ from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 BLOCK = 4 << 20
 """Bytes that are asked for by one request, at most."""
@@ -138,7 +138,7 @@ def keep_end(read: Read, size: int, end: int) -> Read:
 
 
 class RangeReader(io.RawIOBase):
-    """A file for pyarrow, over a function that reads ranges."""
+    """A file for pyarrow and others, over a function that reads ranges."""
 
     def __init__(self, read: Read, size: int) -> None:
         self._read = read
@@ -170,6 +170,16 @@ class RangeReader(io.RawIOBase):
         data = self._read(start, stop) if stop > start else memoryview(b"")
         self._position = start + len(data)
         return data
+
+    def readall(self) -> bytes:
+        """Read all that is left."""
+        return bytes(self.read())
+
+    def readinto(self, into: Any) -> int:
+        """Fill a buffer, less of it at the end of the file."""
+        data = self.read(len(into))
+        into[: len(data)] = data
+        return len(data)
 
 
 def join_ranges(ranges: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:

@@ -3,7 +3,7 @@
 import os
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any, NamedTuple
+from typing import IO, Any, NamedTuple
 
 from fieldslab.schemas.errors import (
     SourceChanged,
@@ -51,6 +51,10 @@ class LocalFile(NamedTuple):
     def open(self) -> str:
         """Return what pyarrow opens to read the file."""
         return self.path
+
+    def open_binary(self) -> IO[bytes]:
+        """Open the file to read and seek in it."""
+        return open(self.path, "rb")
 
     def fetch(self, ranges: Sequence[tuple[int, int]]) -> AbstractContextManager["LocalFile"]:
         """Return the file itself, for a `with` block: nothing of it need be fetched ahead."""

@@ -1,9 +1,10 @@
 """An object of a store as a file of a source: read by ranges, and always of the same version."""
 
+import io
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import IO, Any, cast
 
 import pyarrow as pa
 
@@ -12,6 +13,9 @@ from fieldslab.schemas.errors import AccessDenied, ObjectNotFound, RemoteUnreada
 from fieldslab.schemas.stores.store import ObjectInfo
 from fieldslab.schemas.stores.store_place import StorePlace
 from fieldslab.schemas.urls import hide_credentials
+
+_BUFFER = 1 << 16
+"""Bytes that are asked for at least, of an object of which little is needed."""
 
 
 @dataclass(frozen=True)
@@ -66,6 +70,14 @@ class RemoteFile:
     def open(self) -> Any:
         """Return what pyarrow opens to read the object."""
         return pa.PythonFile(RangeReader(self.fetched or self.read, self.size), mode="r")
+
+    def open_binary(self) -> IO[bytes]:
+        """Open the object to read and seek in it.
+
+        Reads are buffered, but those of an object of which all that is needed was fetched ahead.
+        """
+        reader = RangeReader(self.fetched or self.read, self.size)
+        return cast(IO[bytes], reader if self.fetched else io.BufferedReader(reader, _BUFFER))
 
     @contextmanager
     def fetch(self, ranges: Sequence[tuple[int, int]]) -> "Iterator[RemoteFile]":

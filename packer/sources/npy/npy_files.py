@@ -8,7 +8,7 @@ import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from functools import cached_property
+from itertools import pairwise
 from lzma import LZMAError
 from math import prod
 from typing import IO, Any
@@ -17,7 +17,7 @@ import numpy as np
 
 from fieldslab.packer.sources.array_source import ArrayPart, StoredArray
 from fieldslab.packer.sources.batches import make_damage_error
-from fieldslab.packer.sources.local_file import LocalFile
+from fieldslab.packer.sources.stored_files import StoredFile, open_zip
 from fieldslab.schemas.errors import FieldslabError
 from fieldslab.schemas.optiontext import mark_option
 
@@ -73,7 +73,7 @@ class Header:
 class NpyPart(ArrayPart):
     """`.npy` files side by side."""
 
-    files: Mapping[str, tuple[LocalFile, Header]] = None  # type: ignore[assignment]
+    files: Mapping[str, tuple[StoredFile, Header]] = None  # type: ignore[assignment]
 
     def read(self, names: Sequence[str], start: int, stop: int) -> dict[str, np.ndarray]:
         """Read some rows. Raises SourceUnreadable, SourceChanged."""
@@ -87,24 +87,45 @@ class NpyPart(ArrayPart):
 
 
 @dataclass(frozen=True)
+class NpzDirectory:
+    """What an `.npz` holds: the headers of its arrays, and where each begins and ends.
+
+    `end` is where the directory of the archive begins and ends.
+    """
+
+    headers: Mapping[str, Header]
+    places: Mapping[str, tuple[int, int]]
+    end: tuple[int, int]
+
+    def list_ranges(self, names: Sequence[str], rows: int) -> list[tuple[int, int]]:
+        """List where the first rows of some arrays lie, at most, and the directory."""
+        return [*(self._find_rows(name, rows) for name in names), self.end]
+
+    def _find_rows(self, name: str, rows: int) -> tuple[int, int]:
+        header, (start, stop) = self.headers[name], self.places[name]
+        if header.columnwise:
+            return start, stop
+        return start, min(stop, start + MOST_HEADER + rows * header.row_bytes)
+
+
+@dataclass(frozen=True)
 class NpzPart(ArrayPart):
     """The arrays of an `.npz`, which are read from their first row to their last."""
 
-    file: LocalFile = None  # type: ignore[assignment]
-
-    @cached_property
-    def _headers(self) -> dict[str, Header]:
-        return read_npy_headers(self.file)
+    file: StoredFile = None  # type: ignore[assignment]
+    directory: NpzDirectory = None  # type: ignore[assignment]
 
     def read_pieces(
         self, names: Sequence[str], start: int, stop: int
     ) -> Iterator[dict[str, np.ndarray]]:
         """Read some rows in pieces; what is read to its end is compared with its checksum."""
         with name_errors(self.file.path, self.file), ExitStack() as stack:
-            rows = max(self._headers[name].shape[0] for name in names)
-            row_bytes = sum(self._headers[name].row_bytes for name in names)
+            headers = self.directory.headers
+            rows = max(headers[name].shape[0] for name in names)
+            row_bytes = sum(headers[name].row_bytes for name in names)
             step = max(1, PIECE_BYTES // max(row_bytes, 1))
-            archive = stack.enter_context(zipfile.ZipFile(self.file.path))
+            file = stack.enter_context(self.file.fetch(self.directory.list_ranges(names, stop)))
+            archive = stack.enter_context(open_zip(file))
             members = {
                 name: _Member(stack.enter_context(archive.open(f"{name}.npy"))) for name in names
             }
@@ -160,10 +181,9 @@ class _Member:
         return data
 
 
-def open_npy(path: str) -> tuple[LocalFile, Header]:
+def open_npy(file: StoredFile) -> Header:
     """Read the header of a file. Raises SourceUnreadable where it is damaged, or cut off."""
-    file = LocalFile.from_path(path)
-    with name_errors(path), open(path, "rb") as stream:
+    with name_errors(file.path, file), file.open_binary() as stream:
         header = read_npy_header(stream)
         if not header.dtype.hasobject and header.size != file.size:
             raise ValueError(
@@ -171,25 +191,21 @@ def open_npy(path: str) -> tuple[LocalFile, Header]:
                 if header.size > file.size
                 else f"there are {file.size - header.size:,} bytes behind the array"
             )
-    return file, header
+    return header
 
 
-def open_npz(path: str) -> NpzPart:
+def open_npz(file: StoredFile) -> NpzPart:
     """Read the headers of all arrays of an archive. Raises SourceUnreadable."""
-    file = LocalFile.from_path(path)
-    headers = read_npy_headers(file)
-    return NpzPart(
-        path,
-        {name: header.make_array(name) for name, header in headers.items()},
-        divided=False,
-        file=file,
-    )
+    directory = read_npz_directory(file)
+    arrays = {name: header.make_array(name) for name, header in directory.headers.items()}
+    return NpzPart(file.path, arrays, divided=False, file=file, directory=directory)
 
 
-def read_npy_headers(file: LocalFile) -> dict[str, Header]:
+def read_npz_directory(file: StoredFile) -> NpzDirectory:
     """Read the headers of the arrays of an archive, in their order. Raises SourceUnreadable."""
     headers: dict[str, Header] = {}
-    with name_errors(file.path, file), zipfile.ZipFile(file.path) as archive:
+    starts: dict[str, int] = {}
+    with name_errors(file.path, file), open_zip(file) as archive:
         for info in archive.infolist():
             name, suffix = os.path.splitext(info.filename)
             if not info.filename:
@@ -202,12 +218,16 @@ def read_npy_headers(file: LocalFile) -> dict[str, Header]:
                 raise ValueError(f"there are two members {info.filename}")
             with archive.open(info) as stream:
                 header = headers[name] = read_npy_header(stream)
+            starts[name] = info.header_offset
             if not header.dtype.hasobject and header.size != info.file_size:
                 raise ValueError(
                     f"{info.filename}: its header says {header.size:,} bytes, and it has "
                     f"{info.file_size:,}"
                 )
-    return headers
+        directory = archive.start_dir
+    stops = dict(pairwise([*sorted(starts.values()), directory]))
+    places = {name: (start, stops[start]) for name, start in starts.items()}
+    return NpzDirectory(headers, places, (directory, file.size))
 
 
 def read_npy_header(stream: IO[bytes]) -> Header:
@@ -239,34 +259,36 @@ def _read_header_3(stream: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[A
     return header["shape"], header["fortran_order"], np.lib.format.descr_to_dtype(header["descr"])
 
 
-def _read_rows(file: LocalFile, header: Header, start: int, stop: int) -> np.ndarray:
+def _read_rows(file: StoredFile, header: Header, start: int, stop: int) -> np.ndarray:
     """Read some rows of a file; no map, which a file that is cut off would turn into a crash."""
+    ranges = _list_ranges(header, start, stop)
+    pieces = []
+    with file.fetch(ranges) as fetched, fetched.open_binary() as stream:
+        for first, last in ranges:
+            stream.seek(first)
+            pieces.append(stream.read(last - first))
+            if len(pieces[-1]) < last - first:
+                raise ValueError("the file is cut off")
+    data = pieces[0] if len(pieces) == 1 else b"".join(pieces)
     rows, inner = stop - start, header.shape[1:]
-    with open(file.path, "rb") as stream:
-        if not header.columnwise:
-            stream.seek(header.start + start * header.row_bytes)
-            flat = np.fromfile(stream, header.dtype, rows * prod(inner))
-            values = flat.reshape(rows, *inner) if len(flat) == rows * prod(inner) else None
-        else:
-            values = _read_columns(stream, header, start, stop)
-    if values is None:
-        raise ValueError("the file is cut off")
-    return values
+    values = np.frombuffer(data, header.dtype, rows * prod(inner))
+    return (
+        values.reshape(*inner[::-1], rows).T if header.columnwise else values.reshape(rows, *inner)
+    )
 
 
-def _read_columns(stream: IO[bytes], header: Header, start: int, stop: int) -> np.ndarray | None:
-    """Read some rows whose values lie apart; None where the file ends before."""
-    inner, item = header.shape[1:], header.dtype.itemsize
-    lines = np.empty((prod(inner), stop - start), header.dtype)
-    for number, line in enumerate(lines):
-        stream.seek(header.start + (number * header.shape[0] + start) * item)
-        if stream.readinto(line.view(np.uint8)) != line.nbytes:  # type: ignore[attr-defined]
-            return None
-    return lines.reshape(*inner[::-1], stop - start).T
+def _list_ranges(header: Header, start: int, stop: int) -> list[tuple[int, int]]:
+    """List where some rows lie in the file: the values of a row may lie apart."""
+    if not header.columnwise:
+        first = header.start + start * header.row_bytes
+        return [(first, first + (stop - start) * header.row_bytes)]
+    item, rows = header.dtype.itemsize, header.shape[0]
+    firsts = (header.start + (line * rows + start) * item for line in range(prod(header.shape[1:])))
+    return [(first, first + (stop - start) * item) for first in firsts]
 
 
 @contextmanager
-def name_errors(path: str, planned: LocalFile | None = None) -> Iterator[None]:
+def name_errors(path: str, planned: StoredFile | None = None) -> Iterator[None]:
     """Turn what damaged files raise into SourceUnreadable, or SourceChanged if not as planned."""
     try:
         yield

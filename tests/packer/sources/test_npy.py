@@ -3,6 +3,7 @@
 import io
 import warnings
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import numpy as np
 import pytest
 from tests.naming import case
 from tests.packer.readback import Readback, difference
+from tests.servers.web import WebServer
 
 import fieldslab.packer.sources.array_source as array_source
 import fieldslab.packer.sources.npy.npy_files as npy_files
@@ -195,3 +197,29 @@ def test_damage(tmp_path: Path) -> None:
     archive.write_bytes(changed)
     with pytest.raises(SourceUnreadable, match="Bad CRC-32"):
         pack(archive, tmp_path / "slab")
+
+
+def test_few_bytes_are_fetched(
+    tmp_path: Path, serve: Callable[..., WebServer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of arrays at a URL, those that are packed are fetched once, and headers and samples."""
+    monkeypatch.setattr(array_source, "WINDOW_BYTES", 1_000_000)
+    rng = np.random.default_rng(0)
+    arrays = {name: rng.integers(0, 9, (20_000, 50), np.int32) for name in ("a", "b", "c")}
+    np.savez(tmp_path / "stored.npz", **arrays)  # type: ignore[arg-type]
+    np.savez_compressed(tmp_path / "deflated.npz", **arrays)  # type: ignore[arg-type]
+    np.save(tmp_path / "rows.npy", arrays["b"])
+    np.save(tmp_path / "columns.npy", np.asfortranarray(arrays["b"]))
+    web = serve(tmp_path)
+    for name, stored in (("stored.npz", 3), ("deflated.npz", 3), ("rows.npy", 1)):
+        with case(name):
+            chosen = {"fields": "b"} if name.endswith(".npz") else {}
+            pack(f"{web.url}/{name}", tmp_path / "slabs" / name, **chosen)  # type: ignore[arg-type]
+            needed = (tmp_path / name).stat().st_size / stored
+            assert web.count_bytes() < 1.05 * needed + 5 * 2**16
+            web.requests.clear()
+    pack(f"{web.url}/columns.npy", tmp_path / "slabs" / "columns")
+    assert Readback(tmp_path / "slabs" / "columns").values("columns").tobytes() == (
+        arrays["b"].tobytes()
+    )
+    assert web.count_bytes() < 1.2 * arrays["b"].nbytes + 5 * 2**16
