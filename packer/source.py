@@ -12,6 +12,7 @@ import pyarrow as pa
 from fieldslab.packer.shard_rows import ShardRows
 from fieldslab.packer.sources.path_errors import make_path_error
 from fieldslab.packer.sources.path_lookup import list_files, name_disk_errors
+from fieldslab.packer.sources.remote_kinds import find_kind_of_folders, find_special_kind
 from fieldslab.packer.sources.remote_lookup import (
     find_first,
     holds_object,
@@ -290,11 +291,13 @@ def _find_remote_kind(url: str, storage_options: Mapping[str, Any] | None) -> st
     """Find the name of the sources that a URL is read by; None to ask each as for paths."""
     remote = split_url(url, storage_options)
     kinds = {suffix: name for name in _OF_STORES for suffix in SOURCES.load(name).suffixes}
+    if not remote.key.lower().endswith(tuple(kinds)) and (name := find_special_kind(remote)):
+        return name
     key = find_first(remote, tuple(kinds))
     if key != remote.key and not remote.has_magic and holds_object(remote, "index.json"):
         return "litdata"  # which downloads it by itself
     if key is None:
-        return None
+        return find_kind_of_folders(remote)
     return next(kind for suffix, kind in kinds.items() if key.lower().endswith(suffix))
 
 

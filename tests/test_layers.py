@@ -91,7 +91,7 @@ HEAVY: dict[str, set[str]] = {
     "deltalake": {"packer/sources/versioned/delta.py"},
     "pyiceberg": {"packer/sources/versioned/iceberg.py"},
     "lance": {"packer/sources/versioned/lance.py"},
-    "zarr": {"packer/sources/zarr/library.py"},
+    "zarr": {"packer/sources/zarr/library.py", "packer/sources/zarr/file_store.py"},
     "ray": {"packer/write/engines/ray.py"},
     "cryptography": {"schemas/signatures.py"},
     "nvidia": {"reader/decoders/nvimagecodec.py"},

@@ -22,7 +22,8 @@ def make_path_error(path: str) -> SourceUnreadable:
         return SourceNotFound(
             "there is nothing at this URL that fieldslab can pack",
             file=hide_credentials(restore_url(path)),
-            expected="Parquet, Arrow IPC or image files, or a folder of them",
+            expected="Parquet, Arrow IPC, ORC, CSV, JSON lines, numpy, WebDataset or image files, "
+            "a folder of them, or Zarr",
             hint=f"Check the URL; {mark_option('from_')} names the kind of source.",
         )
     if not os.path.exists(path) and not any(map(os.path.exists, find_matches(path))):

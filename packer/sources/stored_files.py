@@ -2,8 +2,7 @@
 
 import io
 import zipfile
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from typing import IO, Any
 
 from fieldslab.packer.sources.local_file import LocalFile
@@ -40,7 +39,7 @@ def find_stored_files(
 
 
 class _NotingFile(io.RawIOBase):
-    """Reads a file, and notes errors of the disk or the store, which `zipfile` takes for damage."""
+    """Reads a file, and notes errors of the store, which `zipfile` takes for damage."""
 
     error: OSError | None = None
 
@@ -68,17 +67,14 @@ class _NotingFile(io.RawIOBase):
             raise
 
 
-@contextmanager
-def open_zip(file: StoredFile) -> Iterator[zipfile.ZipFile]:
-    """Open a zip for a `with` block.
-
-    Raises what `zipfile` raises on damage; what disks and stores raise passes through.
-    """
-    with file.open_binary() as stream:
-        noting = _NotingFile(stream)
-        try:
-            with zipfile.ZipFile(noting) as archive:  # type: ignore[call-overload]
-                yield archive
-        finally:
-            if noting.error is not None:
-                raise noting.error
+def open_zip(file: StoredFile) -> zipfile.ZipFile:
+    """Open a zip. Raises what `zipfile` raises on damage, and what stores raise."""
+    if isinstance(file, LocalFile):
+        return zipfile.ZipFile(file.path)
+    stream = _NotingFile(file.open_binary())
+    try:
+        return zipfile.ZipFile(stream)  # type: ignore[call-overload,no-any-return]
+    except zipfile.BadZipFile:
+        if stream.error is not None:
+            raise stream.error from None
+        raise

@@ -2,28 +2,17 @@
 
 import json
 import os
-import struct
-import zipfile
-import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
-from hashlib import sha256
 from typing import Any
 
 from fieldslab.packer.sources.batches import make_damage_error
-from fieldslab.packer.sources.local_file import LocalFile
-from fieldslab.packer.sources.path_lookup import list_folder
+from fieldslab.packer.sources.zarr.trees import METADATA, Tree, name_zip_errors
 from fieldslab.schemas.errors import FieldslabError
 from fieldslab.schemas.optiontext import mark_option
 
-METADATA = ("zarr.json", ".zarray", ".zgroup")
-ZIP_ERRORS = (
-    *(zipfile.BadZipFile, zlib.error, struct.error, EOFError, KeyError),
-    *(NotImplementedError, RuntimeError, ValueError),
-)
-"""What damaged archives raise: ValueError for names that are not UTF-8."""
 _CODECS = (
     *("adler32", "crc32", "crc32c", "fletcher32", "jenkins_lookup3"),
     *("blosc", "bz2", "gzip", "lz4", "lzma", "zlib", "zstd"),
@@ -87,14 +76,14 @@ def _list_codecs(metadata: Any) -> Iterator[str]:
 
 @dataclass(frozen=True)
 class Hierarchy:
-    """A folder or a zip archive with Zarr in it, or an array alone, whose node has no path."""
+    """A tree with Zarr in it: a group, or an array alone, whose node has no path."""
 
-    path: str
+    tree: Tree
 
     @property
-    def is_zip(self) -> bool:
-        """Whether it is a zip archive."""
-        return os.path.isfile(self.path)
+    def path(self) -> str:
+        """The path or URL of the root."""
+        return self.tree.path
 
     @cached_property
     def nodes(self) -> list[Node]:
@@ -111,20 +100,12 @@ class Hierarchy:
 
     def has(self, name: str) -> bool:
         """Return whether there is such a file."""
-        if self.is_zip:
-            return name in self._zip_names
-        return os.path.isfile(os.path.join(self.path, name))
+        with name_zip_errors(self.path):
+            return self.tree.has(name)
 
     def describe(self) -> list[dict[str, Any]]:
         """Return the fingerprint: of each array the number, size and digest of its files."""
-        if self.is_zip:
-            return [LocalFile.from_path(self.path).describe()]
-        return [_describe_files(os.path.join(self.path, node.path)) for node in self.nodes]
-
-    @cached_property
-    def _zip_names(self) -> frozenset[str]:
-        with _name_zip_errors(self.path), zipfile.ZipFile(self.path) as archive:
-            return frozenset(archive.namelist())
+        return self.tree.describe([node.path for node in self.nodes])
 
     def _walk(self, folder: str = "") -> Iterator[tuple[str, str]]:
         """Yield path and kind of metadata of all arrays and groups of version 2."""
@@ -138,16 +119,8 @@ class Hierarchy:
         if not group:
             yield folder, name
             return
-        for child in self._list_children(folder):
+        for child in self.tree.list_folders(folder):
             yield from self._walk(os.path.join(folder, child))
-
-    def _list_children(self, folder: str) -> list[str]:
-        if not self.is_zip:
-            entries = list_folder(os.path.join(self.path, folder))
-            return [entry.name for entry in entries if entry.is_dir()]
-        start = f"{folder}/" if folder else ""
-        below = (name[len(start) :] for name in self._zip_names if name.startswith(start))
-        return sorted({name.partition("/")[0] for name in below if "/" in name})
 
     def _parse_array(self, path: str, name: str) -> Node:
         metadata = self._parse(os.path.join(path, name))
@@ -157,14 +130,9 @@ class Hierarchy:
         return Node(path, 2, metadata, self._parse(attributes) if self.has(attributes) else {})
 
     def _parse(self, name: str) -> dict[str, Any]:
-        file = os.path.join(self.path, name)
-        with name_bad_metadata(file):
-            if self.is_zip:
-                with _name_zip_errors(self.path), zipfile.ZipFile(self.path) as archive:
-                    data = archive.read(name)
-            else:
-                with open(file, "rb") as stream:
-                    data = stream.read()
+        with name_bad_metadata(os.path.join(self.path, name)):
+            with name_zip_errors(self.path):
+                data = self.tree.read(name)
             metadata = json.loads(data, parse_constant=str)  # writers of version 2 leave NaN bare
             if not isinstance(metadata, dict):
                 raise ValueError("it is no object")
@@ -180,30 +148,3 @@ def name_bad_metadata(file: str) -> Iterator[None]:
         raise
     except (AttributeError, LookupError, OSError, RecursionError, TypeError, ValueError) as error:
         raise make_damage_error(error, "metadata of Zarr", file) from error
-
-
-@contextmanager
-def _name_zip_errors(path: str) -> Iterator[None]:
-    """Turn what damaged archives raise into SourceUnreadable."""
-    try:
-        yield
-    except ZIP_ERRORS as error:
-        raise make_damage_error(error, "zip archive", path) from error
-
-
-def _describe_files(folder: str) -> dict[str, Any]:
-    """Return number and size of all files below a folder, and a digest of their names and times."""
-    digest, count, size = sha256(), 0, 0
-    for name, info in _list_files(folder, ""):
-        digest.update(f"{name} {info.st_size} {info.st_mtime_ns}\n".encode("utf-8", "replace"))
-        count, size = count + 1, size + info.st_size
-    return {"path": folder, "bytes": size, "files": count, "state": digest.hexdigest()[:32]}
-
-
-def _list_files(folder: str, name: str) -> Iterator[tuple[str, os.stat_result]]:
-    for entry in list_folder(os.path.join(folder, name)):
-        path = os.path.join(name, entry.name)
-        if entry.is_dir():
-            yield from _list_files(folder, path)
-        else:
-            yield path, entry.stat()

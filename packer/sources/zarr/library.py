@@ -1,4 +1,7 @@
-"""The one file that imports zarr: opened arrays, some rows of them, and where their chunks lie."""
+"""Arrays opened by zarr, some rows of them, and where their chunks lie.
+
+Only this module and `file_store` import zarr.
+"""
 
 import os
 import warnings
@@ -15,6 +18,7 @@ import numpy as np
 from fieldslab.packer.sources.array_types import BYTES
 from fieldslab.packer.sources.batches import make_damage_error
 from fieldslab.packer.sources.zarr.hierarchy import Hierarchy, Node
+from fieldslab.packer.sources.zarr.trees import KeyedTree
 from fieldslab.schemas.errors import FieldslabError, SourceNeedsLibrary, SourceUnreadable
 
 _ERRORS = (
@@ -41,17 +45,20 @@ class OpenedArray:
     def __init__(self, hierarchy: Hierarchy, node: Node) -> None:
         """Open it. Raises SourceUnreadable, and SourceNeedsLibrary without zarr."""
         self.where = os.path.join(hierarchy.path, node.path)
-        self._folder = None if hierarchy.is_zip else self.where
+        tree = hierarchy.tree
+        self._folder = None if tree.folder is None else self.where
         self._blosc = node.ends_with_blosc
         with self._name_errors("metadata"), _require_zarr():
             import zarr
-            from zarr.storage import LocalStore, ZipStore
+            from zarr.storage import LocalStore
+
+            from fieldslab.packer.sources.zarr.file_store import FileStore
 
             store: Any
-            if hierarchy.is_zip:
-                store = ZipStore(hierarchy.path, mode="r")
+            if isinstance(tree, KeyedTree):
+                store = FileStore(tree, check_blosc=self._blosc)
             else:
-                store = LocalStore(hierarchy.path, read_only=True)
+                store = LocalStore(tree.path, read_only=True)
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # about dtypes that are not in the standard
                 version: Any = node.version
@@ -66,10 +73,12 @@ class OpenedArray:
 
     def read(self, start: int, stop: int) -> np.ndarray:
         """Read some rows. Raises SourceUnreadable, which names the chunk that is damaged."""
-        if self._blosc:
+        if self._blosc and self._folder is not None:
             self._check_sizes(start, stop)
         try:
             return np.asarray(self._array[start:stop])
+        except FieldslabError:
+            raise
         except _ERRORS:
             for place in self._list_places(start, stop):
                 slices = tuple(

@@ -1,27 +1,19 @@
 """Zarr of versions 2 and 3, in folders and zip archives: arrays are columns, axis 0 the rows."""
 
 import os
-import zipfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from hashlib import sha256
 from typing import Any
 
 import numpy as np
 
 from fieldslab.packer.sources.array_source import ArrayPart, ArraySource, StoredArray
-from fieldslab.packer.sources.local_file import LocalFile
-from fieldslab.packer.sources.path_lookup import NoFiles, check_readable, find_matches
-from fieldslab.packer.sources.zarr.hierarchy import (
-    METADATA,
-    ZIP_ERRORS,
-    Hierarchy,
-    Node,
-    name_bad_metadata,
-)
+from fieldslab.packer.sources.path_lookup import NoFiles
+from fieldslab.packer.sources.remote_lookup import is_remote_source
+from fieldslab.packer.sources.zarr.find_trees import find_trees
+from fieldslab.packer.sources.zarr.hierarchy import Hierarchy, Node, name_bad_metadata
 from fieldslab.packer.sources.zarr.library import OpenedArray
 from fieldslab.schemas.errors import SourceChanged, SourceUnreadable
-
-_ZIP = ".zip"
 
 
 class ZarrSource(ArraySource):
@@ -30,7 +22,9 @@ class ZarrSource(ArraySource):
     name = "zarr"
     libraries = ("zarr", "numcodecs")
 
-    def __init__(self, paths: list[str]) -> None:
+    def __init__(
+        self, paths: list[str], *, storage_options: Mapping[str, Any] | None = None
+    ) -> None:
         """Read the metadata of all arrays.
 
         Raises
@@ -39,11 +33,11 @@ class ZarrSource(ArraySource):
             There is no Zarr, or its metadata is damaged.
         SourceNeedsLibrary
             The library zarr is not here.
+        AccessDenied, RemoteUnreadable, MissingLibrary
+            The store of a URL refuses, fails, or needs a library.
         """
-        self._hierarchies = [Hierarchy(each) for path in paths for each in _find_hierarchies(path)]
-        self._files = [
-            LocalFile.from_path(each.path) if each.is_zip else None for each in self._hierarchies
-        ]
+        trees = [tree for path in paths for tree in find_trees(path, storage_options)]
+        self._hierarchies = [Hierarchy(tree) for tree in trees]
         self._fingerprint = [file for each in self._hierarchies for file in each.describe()]
         self._opened: dict[tuple[int, str], OpenedArray] = {}
         self._states: dict[tuple[int, str, int, int], bytes] = {}
@@ -55,7 +49,7 @@ class ZarrSource(ArraySource):
     def accepts(paths: list[str]) -> bool:
         """Return whether the first path is a folder or an archive with metadata of Zarr."""
         try:
-            return bool(_find_hierarchies(paths[0]))
+            return not is_remote_source(paths[0]) and bool(find_trees(paths[0]))
         except (NoFiles, SourceUnreadable):
             return False
 
@@ -150,9 +144,7 @@ class ZarrSource(ArraySource):
 
     def _check_unchanged(self, number: int, names: Sequence[str], start: int, stop: int) -> None:
         """Raise SourceChanged where files of these rows are not as they were planned."""
-        file = self._files[number]
-        if file is not None:
-            file.check_unchanged()
+        self._hierarchies[number].tree.check_unchanged()
         for name in names:
             planned = self._states.get((number, name, start, stop))
             if planned not in (None, self._compute_state(number, name, start, stop)):
@@ -168,30 +160,5 @@ def _get_name(hierarchy: Hierarchy, node: Node) -> str:
     """Return the path of an array; of one without a group, the name of its folder."""
     if node.path:
         return node.path
-    name = os.path.basename(os.path.abspath(hierarchy.path)).removesuffix(_ZIP)
+    name = os.path.basename(os.path.abspath(hierarchy.path)).removesuffix(".zip")
     return name.removesuffix(".zarr") or "values"
-
-
-def _find_hierarchies(path: str) -> list[str]:
-    """Find what of a path or a glob is Zarr, sorted. Raises NoFiles where nothing is."""
-    check_readable(path)
-    paths = [path] if os.path.lexists(path) else sorted(find_matches(path))
-    hierarchies = [each for each in paths if _is_hierarchy(each)]
-    if not hierarchies or len(hierarchies) < len(paths):
-        missing = next((each for each in paths if each not in hierarchies), path)
-        raise NoFiles(
-            "no Zarr group or array", file=missing, expected=f"one of {', '.join(METADATA)} in it"
-        )
-    return hierarchies
-
-
-def _is_hierarchy(path: str) -> bool:
-    if os.path.isdir(path):
-        return any(os.path.isfile(os.path.join(path, name)) for name in METADATA)
-    if not path.lower().endswith(_ZIP) or not os.path.isfile(path):
-        return False
-    try:
-        with zipfile.ZipFile(path) as archive:
-            return any(name in archive.NameToInfo for name in METADATA)
-    except (OSError, *ZIP_ERRORS):
-        return False

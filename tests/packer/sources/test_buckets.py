@@ -24,8 +24,8 @@ from fieldslab.packer.write.pack import pack_plan
 from fieldslab.schemas.errors import AccessDenied, RemoteUnreadable, SourceChanged
 from fieldslab.schemas.stores.store import Store, open_store
 
-KINDS = ("npy", "npz")
-LOGS = ("_delta_log/", "metadata/", "_versions/", "_transactions/")
+KINDS = ("npy", "npz", "zarr 2", "zarr 3", "zarr zip")
+METADATA = ("_delta_log/", "metadata/", "_versions/", "/.z", "zarr.json")
 SHARD = 1000
 
 
@@ -95,12 +95,12 @@ def test_replaced_objects(tmp_path: Path, uploaded: Uploaded) -> None:
     options = cast(PackOptions, uploaded.options)
     write_plan_file([uploaded.url], tmp_path / "parts", path, options)
     for info in list(uploaded.store.list_keys()):
-        if not any(folder in info.key for folder in LOGS):
+        if not any(name in info.key for name in METADATA):
             data = bytearray(uploaded.store.read(info.key))
             data[len(data) // 2] ^= 1
             uploaded.store.write(info.key, data)
     with pytest.raises(SourceChanged) as caught:
-        pack_plan(plan, tmp_path / "slab")
+        pack_plan(pickle.loads(pickle.dumps(plan)), tmp_path / "slab")
     assert uploaded.store.url in str(caught.value)
     with pytest.raises(SourceChanged) as caught:
         pack_part(path, PartNumber(1, 1), storage_options=uploaded.options["storage_options"])

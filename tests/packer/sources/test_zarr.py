@@ -9,19 +9,27 @@ from typing import Any
 import numpy as np
 import pytest
 import zarr
+from numcodecs import Blosc
 from tests.naming import case
 from tests.packer.readback import Readback, difference
+from tests.servers.s3 import Bucket
+from zarr.codecs import BloscCodec
 from zarr.dtype import VariableLengthBytes
 
 import fieldslab.packer.sources.array_source as array_source
 from fieldslab.packer import pack
+from fieldslab.packer.options import parse_options
+from fieldslab.packer.plan import make_plan
 from fieldslab.packer.source import find_source
+from fieldslab.packer.write.pack import pack_plan
 from fieldslab.schemas.errors import (
+    SourceChanged,
     SourceInconsistent,
     SourceNotFound,
     SourceUnreadable,
     SourceUnsupported,
 )
+from fieldslab.schemas.stores.store import open_store
 
 ROWS = 37
 
@@ -171,3 +179,42 @@ def test_a_damaged_chunk_is_named(tmp_path: Path, version: int) -> None:
     chunk.write_bytes(chunk.read_bytes()[:-9])
     with pytest.raises(SourceUnreadable, match=rf"Zarr, {chunk.relative_to(tmp_path / 'x/x')}: "):
         pack(tmp_path / "x", tmp_path / "slab")
+
+
+def test_a_bucket(tmp_path: Path, bucket: Bucket, version: int) -> None:
+    """Shards, blosc, missing chunks and globs at URLs; a chunk that is cut off or gone is named."""
+    store = open_store(bucket.url, bucket.options)
+    options: Any = {"storage_options": bucket.options}
+    for name in ("a", "b"):
+        group = make_group(tmp_path / f"{name}.zarr", version)
+        more: Any = {"shards": (20,)} if version == 3 else {}
+        some = group.create_array(
+            "some", shape=(40,), dtype="i4", chunks=(10,), fill_value=7, **more
+        )
+        some[20:] = np.arange(20)
+        codec: Any = BloscCodec() if version == 3 else Blosc()
+        group.create_array("blosc", data=np.arange(40), chunks=(10,), compressors=codec)
+        for path in (tmp_path / f"{name}.zarr").rglob("*"):
+            if path.is_file():
+                store.write(path.relative_to(tmp_path).as_posix(), path)
+    expected = pack(f"{tmp_path}/*.zarr", tmp_path / "local")
+    packed = pack(f"{bucket.url}/*.zarr", tmp_path / "remote", **options)
+    assert packed.manifest.id == expected.manifest.id
+    assert [line.rpartition("/")[2] for line in packed.warnings] == [
+        line.rpartition("/")[2] for line in expected.warnings
+    ]
+    assert "chunks are not stored" in packed.warnings[0]
+    chunk = "blosc/" + ("c/2" if version == 3 else "2")
+    source = find_source(f"{bucket.url}/b.zarr", **options)
+    plan = make_plan(source, parse_options())
+    data = bytes(store.read(f"b.zarr/{chunk}"))
+    store.delete(f"b.zarr/{chunk}")
+    with pytest.raises(SourceChanged) as gone:
+        pack_plan(plan, tmp_path / "slab")
+    assert gone.value.context["file"] == f"{bucket.url}/b.zarr/{chunk}"
+    store.write(f"b.zarr/{chunk}", data[:-5])
+    with pytest.raises(SourceUnreadable, match=f"Zarr, {chunk[6:]}: it should have") as cut:
+        pack(f"{bucket.url}/b.zarr", tmp_path / "slab", **options)
+    assert cut.value.context["file"] == f"{bucket.url}/b.zarr/blosc"
+    with pytest.raises(SourceNotFound, match="no Zarr group or array"):
+        pack(f"{bucket.url}/c.zarr", tmp_path / "slab", from_="zarr", **options)
