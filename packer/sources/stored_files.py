@@ -73,7 +73,7 @@ def open_zip(file: StoredFile) -> zipfile.ZipFile:
         return zipfile.ZipFile(file.path)
     stream = _NotingFile(file.open_binary())
     try:
-        return zipfile.ZipFile(stream)  # type: ignore[call-overload,no-any-return]
+        return zipfile.ZipFile(stream)
     except zipfile.BadZipFile:
         if stream.error is not None:
             raise stream.error from None

@@ -124,7 +124,8 @@ class NpzPart(ArrayPart):
             rows = max(headers[name].shape[0] for name in names)
             row_bytes = sum(headers[name].row_bytes for name in names)
             step = max(1, PIECE_BYTES // max(row_bytes, 1))
-            file = stack.enter_context(self.file.fetch(self.directory.list_ranges(names, stop)))
+            ranges = self.directory.list_ranges(names, stop)
+            file: Any = stack.enter_context(self.file.fetch(ranges))
             archive = stack.enter_context(open_zip(file))
             members = {
                 name: _Member(stack.enter_context(archive.open(f"{name}.npy"))) for name in names
