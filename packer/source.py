@@ -19,7 +19,7 @@ from fieldslab.packer.sources.remote_lookup import (
     is_remote_source,
     split_url,
 )
-from fieldslab.packer.sources.versioned.table_logs import refuse_files_of_tables
+from fieldslab.packer.sources.versioned.table_logs import refuse_files_of_tables, split_version
 from fieldslab.schemas.errors import SourceUnreadable, UsageError
 from fieldslab.schemas.fields import DtypeName, Logical
 from fieldslab.schemas.optiontext import mark_option
@@ -297,6 +297,9 @@ def _find_remote_kind(url: str, storage_options: Mapping[str, Any] | None) -> st
     if key != remote.key and not remote.has_magic and holds_object(remote, "index.json"):
         return "litdata"  # which downloads it by itself
     if key is None:
+        table, version = split_version(url)
+        if version is not None:
+            return find_special_kind(split_url(table, storage_options))
         return find_kind_of_folders(remote)
     return next(kind for suffix, kind in kinds.items() if key.lower().endswith(suffix))
 

@@ -104,6 +104,19 @@ class RemoteFile:
         )
 
 
+class LibraryFile(RemoteFile):
+    """An object that a library reads by itself: the store is asked whether it was replaced."""
+
+    def check_unchanged(self) -> None:
+        """Raise SourceChanged where it is another one now, or gone, and what stores raise."""
+        try:
+            info = self.place.store.get_info(self.key)
+        except ObjectNotFound:
+            raise self._make_changed_error() from None
+        if (info.size, _strip_quotes(info.version)) != (self.size, self.version):
+            raise self._make_changed_error()
+
+
 def _strip_quotes(version: str | None) -> str | None:
     """Return an ETag as all answers of a server have it: lists may spell it otherwise."""
     return None if version is None else version.removeprefix("W/").strip('"')

@@ -2,7 +2,11 @@
 
 from fieldslab.packer.sources.path_lookup import NoFiles
 from fieldslab.packer.sources.remote_lookup import RemotePath
+from fieldslab.packer.sources.versioned.table_logs import find_remote_log
 from fieldslab.packer.sources.zarr.find_trees import find_remote_trees, is_zarr
+
+KINDS_OF_TABLES = ("delta", "lance")
+"""Names of sources whose tables are read from stores."""
 
 
 def find_special_kind(remote: RemotePath) -> str | None:
@@ -14,7 +18,10 @@ def find_special_kind(remote: RemotePath) -> str | None:
         return "zarr" if _holds_zarr(remote) else None
     if remote.has_magic:
         return None
-    return "zarr" if is_zarr(remote) else None
+    if is_zarr(remote):
+        return "zarr"
+    log = find_remote_log(remote)
+    return None if log is None or log.name not in KINDS_OF_TABLES else log.name
 
 
 def find_kind_of_folders(remote: RemotePath) -> str | None:

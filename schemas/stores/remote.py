@@ -77,7 +77,7 @@ class RemoteStore(Store):
             self._policy = parse_retry_config(options.pop("retry_config"))
         self._is_web = scheme in ("http", "https")
         options["client_options"] = {
-            "allow_http": scheme == "http" or _is_http_endpoint(options),
+            "allow_http": scheme == "http" or is_http_endpoint(options),
             **(options.get("client_options") or {}),
         }
         try:
@@ -300,8 +300,8 @@ def _build(url: str, place: str, options: Mapping[str, Any], policy: RetryPolicy
     )
 
 
-def _is_http_endpoint(options: Mapping[str, Any]) -> bool:
-    """Whether the endpoint of a bucket, of the options or the environment, has no encryption."""
+def is_http_endpoint(options: Mapping[str, Any]) -> bool:
+    """Return whether the endpoint of options, or of the environment, has no encryption."""
     flat = {**(options.get("config") or {}), **options}
     endpoints = [value for name, value in flat.items() if "endpoint" in name.lower()]
     names = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT", "AZURE_STORAGE_ENDPOINT")

@@ -11,13 +11,14 @@ import numpy as np
 import pyarrow as pa
 
 from fieldslab.packer.sources.local_file import LocalFile
+from fieldslab.packer.sources.versioned.table_folder import TableFolder
 from fieldslab.packer.sources.versioned.versioned_source import (
     Piece,
     Snapshot,
     VersionedSource,
     make_feature_error,
 )
-from fieldslab.schemas.errors import SourceInconsistent, SourceNeedsLibrary, SourceUnsupported
+from fieldslab.schemas.errors import SourceInconsistent, SourceNeedsLibrary
 
 _PARTITION = "partition."
 
@@ -28,8 +29,9 @@ class DeltaSource(VersionedSource):
     name = "delta"
     kind = "Delta"
     libraries = ("deltalake",)
+    schemes = ("s3", "s3a", "gs", "az", "azure", "adl", "abfs", "abfss", "hf")
 
-    def open_snapshot(self, path: str, version: int | None) -> Snapshot:
+    def open_snapshot(self, folder: TableFolder, version: int | None) -> Snapshot:
         """Open a version."""
         try:
             import deltalake
@@ -38,18 +40,20 @@ class DeltaSource(VersionedSource):
                 f"Delta tables need the library deltalake: {error}",
                 hint="pip install 'deltalake>=1.6'",
             ) from error
-        return _DeltaSnapshot(path, deltalake.DeltaTable(path, version=version))
+        with folder.mirror(_is_of_log) as path:
+            return _DeltaSnapshot(folder, path, deltalake.DeltaTable(path, version=version))
 
 
 class _DeltaSnapshot(Snapshot):
-    def __init__(self, path: str, table: Any) -> None:
+    def __init__(self, folder: TableFolder, path: str, table: Any) -> None:
+        """Read a table whose log is at a path."""
         import pyarrow.dataset as ds
 
         if table.metadata().configuration.get("delta.columnMapping.mode", "none") != "none":
             raise make_feature_error(
-                path,
+                folder.path,
                 "the names of its columns are mapped to others in its files",
-                f"deltalake.DeltaTable({path!r}).scan()",
+                f"deltalake.DeltaTable({folder.path!r}).scan()",
             )
         self.version = int(table.version())
         self.schema = pa.schema(table.schema().to_arrow())
@@ -58,19 +62,22 @@ class _DeltaSnapshot(Snapshot):
         self._format = ds.ParquetFileFormat(read_options=options)
         added = pa.table(table.get_add_actions(flatten=True)).to_pylist()
         self._added = sorted(added, key=lambda add: (add["modification_time"], add["path"]))
-        self._files = [_find_file(path, add["path"]) for add in self._added]
+        self._files = [folder.find_file(add["path"]) for add in self._added]
         vectors = pa.table(table.deletion_vectors())
-        self._kept = {
-            _get_path(uri): np.asarray(vector.values)
-            for uri, vector in zip(
-                vectors["filepath"].to_pylist(), vectors["selection_vector"], strict=True
-            )
+        names = {
+            os.path.realpath(os.path.join(path, name)): add["path"]
+            for add in added
+            for name in (add["path"], unquote(add["path"]))
         }
-        unknown = self._kept.keys() - {os.path.realpath(file.path) for file in self._files}
-        if unknown:  # or rows that were deleted would come back
+        uris = [_get_path(uri) for uri in vectors["filepath"].to_pylist()]
+        if unknown := set(uris) - names.keys():  # or rows that were deleted would come back
             raise SourceInconsistent(
                 "the table lists deleted rows of a file that it does not have", file=min(unknown)
             )
+        self._kept = {
+            names[uri]: np.asarray(vector.values)
+            for uri, vector in zip(uris, vectors["selection_vector"], strict=True)
+        }
         self.pieces = [self._make_piece(number) for number in range(len(self._files))]
 
     def read(self, piece: int, names: Sequence[str], rows: int) -> Iterator[pa.RecordBatch]:
@@ -96,7 +103,7 @@ class _DeltaSnapshot(Snapshot):
 
     def _find_kept(self, number: int) -> np.ndarray | None:
         """Find which of the first rows of a file are kept: bool[rows]; None if all are."""
-        is_kept = self._kept.get(os.path.realpath(self._files[number].path))
+        is_kept = self._kept.get(self._added[number]["path"])
         return None if is_kept is None else is_kept.astype(bool)
 
     def _open_dataset(self, number: int) -> Any:
@@ -114,25 +121,18 @@ class _DeltaSnapshot(Snapshot):
             else ds.field(name) == pa.scalar(value).cast(self.schema.field(name).type)
             for name, value in values.items()
         ]
-        disk = fs.LocalFileSystem()
+        file, disk = self._files[number], fs.LocalFileSystem()
         fragment = self._format.make_fragment(
-            self._files[number].path,
-            disk,
+            file.path if isinstance(file, LocalFile) else file.open(),
+            disk if isinstance(file, LocalFile) else None,
             partition_expression=reduce(and_, conditions) if conditions else None,
         )
         return ds.FileSystemDataset([fragment], self.schema, self._format, disk)
 
 
-def _find_file(folder: str, path: str) -> LocalFile:
-    """Find a file by its path in the log, which may be encoded as in URLs."""
-    if "://" in path or os.path.isabs(path):
-        raise SourceUnsupported(
-            "a file of the table lies elsewhere", file=path, hint="Copy the table to one folder."
-        )
-    place = os.path.join(folder, path)
-    return LocalFile.from_path(
-        place if os.path.exists(place) else os.path.join(folder, unquote(path))
-    )
+def _is_of_log(name: str) -> bool:
+    """Return whether a file is of the log, or tells of deleted rows."""
+    return name.startswith("_delta_log/") or name.endswith(".bin")
 
 
 def _get_path(uri: str) -> str:

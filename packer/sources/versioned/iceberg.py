@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from fieldslab.packer.sources.local_file import LocalFile
 from fieldslab.packer.sources.path_lookup import list_folder
+from fieldslab.packer.sources.versioned.table_folder import TableFolder
 from fieldslab.packer.sources.versioned.versioned_source import Piece, Snapshot, VersionedSource
 from fieldslab.schemas.errors import SourceNeedsLibrary, SourceUnreadable, SourceUnsupported
 from fieldslab.schemas.imports import import_edited
@@ -32,9 +33,9 @@ class IcebergSource(VersionedSource):
         """Return whether the first path is a table, or one of its metadata files."""
         return paths[0].endswith(_METADATA) or super().accepts(paths)
 
-    def open_snapshot(self, path: str, version: int | None) -> Snapshot:
+    def open_snapshot(self, folder: TableFolder, version: int | None) -> Snapshot:
         """Open a snapshot."""
-        return _IcebergSnapshot(path, version)
+        return _IcebergSnapshot(folder.path, version)
 
 
 class _IcebergSnapshot(Snapshot):

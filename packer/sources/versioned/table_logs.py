@@ -5,11 +5,13 @@ reads all files gets deleted and old rows, too.
 """
 
 import os
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from fieldslab.packer.sources.path_lookup import list_files
 from fieldslab.packer.sources.remote_lookup import (
+    RemotePath,
     is_remote_source,
     list_remote_files,
     split_url,
@@ -38,6 +40,14 @@ LOGS = (
 )
 
 
+def split_version(path: str) -> tuple[str, int | None]:
+    """Split `table@7` into path and version, unless there is something of that name."""
+    match = re.fullmatch(r"(.+)@(\d{1,19})", path)
+    if match is None or os.path.lexists(path):
+        return path, None
+    return match[1], int(match[2])
+
+
 def find_log(folder: str) -> TableLog | None:
     """Find the log in a local folder that makes it a table; None where there is none."""
     for log in LOGS:
@@ -48,6 +58,17 @@ def find_log(folder: str) -> TableLog | None:
         if any(name.endswith(log.suffixes) for name in names):
             return log
     return None
+
+
+def find_remote_log(remote: RemotePath) -> TableLog | None:
+    """Find the log in a folder of a store that makes it a table; None where there is none.
+
+    Raises what stores raise.
+    """
+    store = remote.place.store
+    if not store.can_list:
+        return None
+    return next((log for log in LOGS if _holds_log(store, remote.root, log)), None)
 
 
 def refuse_files_of_tables(
@@ -105,7 +126,8 @@ def _list_parents(folder: str, root: str) -> Iterator[str]:
 
 
 def _make_error(log: TableLog, folder: str, kind: str) -> SourceUnsupported:
-    advice = "" if log.name == "hudi" or is_url(folder) else "Pack the folder of the table. "
+    unread = log.name == "hudi" or (is_url(folder) and log.name == "iceberg")
+    advice = "" if unread else "Pack the folder of the table. "
     return SourceUnsupported(
         f"is a {log.kind} table, whose files also hold rows that were deleted or replaced",
         file=folder,

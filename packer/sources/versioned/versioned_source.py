@@ -1,9 +1,8 @@
 """A table with a log of versions as a source: one version of it, whatever is written meanwhile."""
 
 import os
-import re
 from abc import abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -13,17 +12,24 @@ import pyarrow as pa
 from fieldslab.packer.column_names import check_utf8_names, make_names_unique
 from fieldslab.packer.source import Source, Unit
 from fieldslab.packer.sources.batches import MOST_ROWS, cut_batch, make_damage_error
-from fieldslab.packer.sources.local_file import LocalFile
 from fieldslab.packer.sources.path_lookup import check_readable
-from fieldslab.packer.sources.versioned.table_logs import find_log
+from fieldslab.packer.sources.remote_lookup import split_url
+from fieldslab.packer.sources.stored_files import StoredFile
+from fieldslab.packer.sources.versioned.table_folder import TableFolder
+from fieldslab.packer.sources.versioned.table_logs import (
+    find_log,
+    find_remote_log,
+    split_version,
+)
 from fieldslab.schemas.errors import (
     FieldslabError,
+    SourceChanged,
     SourceNotFound,
     SourceUnsupported,
     UsageError,
 )
 from fieldslab.schemas.optiontext import mark_option
-from fieldslab.schemas.urls import is_url
+from fieldslab.schemas.urls import get_scheme, hide_credentials, is_url
 
 
 @dataclass(frozen=True)
@@ -32,7 +38,7 @@ class Piece:
 
     rows: int
     bytes: int
-    files: tuple[LocalFile, ...]
+    files: tuple[StoredFile, ...]
 
 
 class Snapshot:
@@ -53,9 +59,16 @@ class VersionedSource(Source):
     rereadable = True
     kind: ClassVar[str]
     """What its tables are called, for people."""
+    schemes: ClassVar[tuple[str, ...]] = ()
+    """Schemes of the URLs at which its tables are read."""
 
     def __init__(
-        self, paths: list[str], *, table_version: int | None = None, summary: Any = None
+        self,
+        paths: list[str],
+        *,
+        table_version: int | None = None,
+        storage_options: Mapping[str, Any] | None = None,
+        summary: Any = None,
     ) -> None:
         """Open the newest version of the table, or the one that is named.
 
@@ -69,6 +82,8 @@ class VersionedSource(Source):
             It has features that its library does not read.
         SourceNeedsLibrary
             Its library is not here.
+        AccessDenied, RemoteUnreadable, MissingLibrary
+            The store of a URL refuses, fails, or needs a library.
         """
         if len(paths) > 1:
             raise UsageError(
@@ -77,15 +92,16 @@ class VersionedSource(Source):
                 hint="Pack each into a slab; `fieldslab union` makes one of them.",
             )
         self._path, path_version = split_version(paths[0])
+        self._remote = None
         if is_url(self._path) and not os.path.exists(self._path):
-            raise SourceUnsupported(
-                f"{self.kind} tables are read from disks",
-                file=self._path,
-                hint="Download the table first.",
-            )
-        check_readable(self._path)
-        if not os.path.exists(self._path):
-            raise SourceNotFound("no such table", file=self._path, hint="Check the path.")
+            if get_scheme(self._path) not in self.schemes:
+                raise SourceUnsupported(
+                    f"{self.kind} tables are not read from {get_scheme(self._path)}:// URLs",
+                    file=hide_credentials(self._path),
+                    hint="Download the table first.",
+                )
+            self._remote = split_url(self._path, storage_options)
+        self._check_path()
         if None not in (path_version, table_version) and path_version != table_version:
             raise UsageError(
                 f"{mark_option('table_version')}: the path names another version",
@@ -119,7 +135,7 @@ class VersionedSource(Source):
         ]
 
     @abstractmethod
-    def open_snapshot(self, path: str, version: int | None) -> Snapshot:
+    def open_snapshot(self, folder: TableFolder, version: int | None) -> Snapshot:
         """Open a version of a table, the newest for None. Raises what libraries raise."""
 
     @classmethod
@@ -142,6 +158,8 @@ class VersionedSource(Source):
         names = [self._names[column] for column in columns]
         step = max(1, min(MOST_ROWS, batch_bytes * piece.rows // max(piece.bytes, 1)))
         with self._name_errors(unit.name, piece.files):
+            if (opened := self._open().pieces[unit.key].files) != piece.files:
+                raise _make_changed_error(piece.files, opened)
             for batch in self._open().read(unit.key, names, step):
                 if not batch.num_rows:
                     continue
@@ -172,16 +190,27 @@ class VersionedSource(Source):
         files = [file.describe() for piece in self._pieces for file in piece.files]
         return [{"path": self._path, "version": self._version}, *files]
 
+    def _check_path(self) -> None:
+        """Raise SourceUnreadable where there is no table, or it may not be read."""
+        if self._remote is not None:
+            if find_remote_log(self._remote) is None:
+                place = self._remote.place.store.locate(self._remote.key)
+                raise SourceNotFound("no such table", file=place, hint="Check the URL.")
+            return
+        check_readable(self._path)
+        if not os.path.exists(self._path):
+            raise SourceNotFound("no such table", file=self._path, hint="Check the path.")
+
     def _open(self) -> Snapshot:
         if self._snapshot is None:
             with self._name_errors(self._path, ()):
-                snapshot = self.open_snapshot(self._path, self._version)
+                snapshot = self.open_snapshot(TableFolder(self._path, self._remote), self._version)
                 check_utf8_names(snapshot.schema)
             self._snapshot = snapshot
         return self._snapshot
 
     @contextmanager
-    def _name_errors(self, what: str, files: Sequence[LocalFile]) -> Iterator[None]:
+    def _name_errors(self, what: str, files: Sequence[StoredFile]) -> Iterator[None]:
         """Turn what libraries raise into a named error, SourceChanged where files are others."""
         try:
             yield
@@ -197,6 +226,18 @@ class VersionedSource(Source):
             raise make_damage_error(error, f"{self.kind} table", what, hint) from error
 
 
+def _make_changed_error(
+    planned: Sequence[StoredFile], opened: Sequence[StoredFile]
+) -> SourceChanged:
+    files = [*planned, *opened]
+    other = next((file for file in planned if file not in opened), files[0])
+    return SourceChanged(
+        "the file was replaced since the plan was made",
+        file=other.path,
+        hint="Pack again when nothing writes to it.",
+    )
+
+
 def _get_width(kind: pa.DataType) -> int | None:
     """Return the bits of a value; None where values differ in size."""
     if pa.types.is_fixed_size_list(kind):
@@ -206,14 +247,6 @@ def _get_width(kind: pa.DataType) -> int | None:
         return int(kind.bit_width)
     except ValueError:
         return None
-
-
-def split_version(path: str) -> tuple[str, int | None]:
-    """Split `table@7` into path and version, unless there is something of that name."""
-    match = re.fullmatch(r"(.+)@(\d{1,19})", path)
-    if match is None or os.path.lexists(path):
-        return path, None
-    return match[1], int(match[2])
 
 
 def make_feature_error(path: str, problem: str, python: str) -> SourceUnsupported:

@@ -24,7 +24,7 @@ from fieldslab.packer.write.pack import pack_plan
 from fieldslab.schemas.errors import AccessDenied, RemoteUnreadable, SourceChanged
 from fieldslab.schemas.stores.store import Store, open_store
 
-KINDS = ("npy", "npz", "zarr 2", "zarr 3", "zarr zip")
+KINDS = ("npy", "npz", "zarr 2", "zarr 3", "zarr zip", "delta", "lance")
 METADATA = ("_delta_log/", "metadata/", "_versions/", "/.z", "zarr.json")
 SHARD = 1000
 

@@ -16,6 +16,7 @@ from pyroaring import BitMap64
 from tests.packer.packing import content
 from tests.packer.readback import Readback
 from tests.packer.sources.every_source import write_iceberg
+from tests.servers.s3 import Bucket
 
 from fieldslab.packer import pack, verify
 from fieldslab.packer.pack_options import PackOptions
@@ -31,6 +32,7 @@ from fieldslab.schemas.errors import (
     SourceUnsupported,
     UsageError,
 )
+from fieldslab.schemas.stores.store import open_store
 
 TABLE = pa.table({"n": list(range(60)), "s": [f"row {n}" for n in range(60)]})
 KEPT = [n for n in range(60) if n not in (3, 7, 59)]
@@ -120,7 +122,16 @@ def test_refused(tmp_path: Path, table: Table) -> None:
         pack_part(tmp_path / "x.plan", PartNumber(1, 1))
 
 
-def test_delta_deletion_vectors(tmp_path: Path) -> None:
+def upload(path: Path, bucket: Bucket) -> str:
+    """Put a table into a bucket; returns its URL."""
+    store = open_store(bucket.url, bucket.options)
+    for file in path.rglob("*"):
+        if file.is_file():
+            store.write(file.relative_to(path.parent).as_posix(), file)
+    return f"{bucket.url}/{path.name}"
+
+
+def test_delta_deletion_vectors(tmp_path: Path, bucket: Bucket) -> None:
     """Rows that a deletion vector lists are left out, whichever batches they are in."""
     path = tmp_path / "t"
     write_deltalake(path, TABLE, configuration={"delta.enableDeletionVectors": "true"})
@@ -156,6 +167,11 @@ def test_delta_deletion_vectors(tmp_path: Path) -> None:
     assert read_numbers(tmp_path / "some") == KEPT[3:50]
     pack(f"{path}@0", tmp_path / "all")
     assert read_numbers(tmp_path / "all") == list(range(60))
+    url = upload(path, bucket)
+    pack(url, tmp_path / "remote", storage_options=bucket.options)
+    assert read_numbers(tmp_path / "remote") == KEPT
+    pack(f"{url}@0", tmp_path / "first", storage_options=bucket.options)
+    assert read_numbers(tmp_path / "first") == list(range(60))
 
 
 def test_deleted_rows_of_an_unknown_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -168,7 +184,7 @@ def test_deleted_rows_of_an_unknown_file(tmp_path: Path, monkeypatch: pytest.Mon
         pack(path, tmp_path / "slab")
 
 
-def test_delta_partitions_and_new_columns(tmp_path: Path) -> None:
+def test_delta_partitions_and_new_columns(tmp_path: Path, bucket: Bucket) -> None:
     """Partitions have the types of the schema; a column that older files lack is null there."""
     path = tmp_path / "t"
     days = TABLE.append_column("day", pa.array(["a b/ü%", None] * 30))
@@ -182,6 +198,9 @@ def test_delta_partitions_and_new_columns(tmp_path: Path) -> None:
     expected = [tuple(row.values()) for row in days.select(["n", "day", "k"]).to_pylist()]
     both = [(*row, None) for row in expected] + [(*row, float(row[0])) for row in expected]
     assert sorted(map(repr, map(_unpack, rows))) == sorted(map(repr, both))
+    options: Any = {"storage_options": bucket.options, "nulls": {"*": "mask"}}
+    pack(upload(path, bucket), tmp_path / "remote", **options)
+    assert content(tmp_path / "remote") == content(tmp_path / "slab")
 
 
 def test_delta_times_of_spark(tmp_path: Path) -> None:
