@@ -15,12 +15,12 @@ from tests.servers.web import WebServer
 from fieldslab.packer import pack, verify
 from fieldslab.packer.options import parse_options
 from fieldslab.packer.pack_options import PackOptions
+from fieldslab.packer.pack_source import pack_plan
 from fieldslab.packer.parts.packing import finish_parts, pack_part
 from fieldslab.packer.parts.part_number import PartNumber
 from fieldslab.packer.parts.plan_file import write_plan_file
 from fieldslab.packer.plan import make_plan
 from fieldslab.packer.source import find_source
-from fieldslab.packer.write.pack import pack_plan
 from fieldslab.schemas.errors import AccessDenied, RemoteUnreadable, SourceChanged
 from fieldslab.schemas.stores.store import Store, open_store
 

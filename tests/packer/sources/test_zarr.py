@@ -18,9 +18,9 @@ from zarr.dtype import VariableLengthBytes
 import fieldslab.packer.sources.array_source as array_source
 from fieldslab.packer import pack
 from fieldslab.packer.options import parse_options
+from fieldslab.packer.pack_source import pack_plan
 from fieldslab.packer.plan import make_plan
 from fieldslab.packer.source import find_source
-from fieldslab.packer.write.pack import pack_plan
 from fieldslab.schemas.errors import (
     SourceChanged,
     SourceInconsistent,
