@@ -125,7 +125,7 @@ class HelperProcess:
         atexit.register(self._at_exit)
         threading.Thread(
             target=_receive_answers,
-            args=(own_socket, self._tickets, child),
+            args=(own_socket, self._tickets, child, self._at_exit),
             name="fieldslab-helper",
             daemon=True,
         ).start()
