@@ -13,7 +13,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from io import BytesIO
 from multiprocessing import process, spawn
 from multiprocessing.connection import Connection, Pipe
@@ -98,31 +98,48 @@ class LoaderProcess:
     """The process. It ends when nobody holds this object, and with the program."""
 
     def __init__(self) -> None:
-        connection, child_connection = Pipe()
-        file = create_arena_file()
+        """Start it. Raises WorkerDied where the system refuses."""
         try:
+            self._start()
+        except OSError as error:
+            raise WorkerDied(
+                f"the loader's process cannot be started: {error.strerror or error}",
+                hint="Leave `isolate` out, or raise the limit of processes (`ulimit -u`) or of "
+                "open files (`ulimit -n`).",
+            ) from error
+        self._window = 0
+        self.forked = False
+        forks.register_for_forks(self)
+
+    def _start(self) -> None:
+        with ExitStack() as always, ExitStack() as failed:
+            self._connection: Connection[Any, Any]
+            self._connection, child_connection = Pipe()
+            always.callback(child_connection.close)
+            failed.callback(self._connection.close)
+            file = create_arena_file()
+            always.callback(os.close, file)
+            self._leases = Leases(Arena(file))
             # It counts batches that may be made; a thread that waits for it needs no lock.
-            permits = os.eventfd(0, os.EFD_SEMAPHORE | os.EFD_CLOEXEC)
-            numbers = {"connection": child_connection.fileno(), "arena": file, "permits": permits}
+            self._permits = os.eventfd(0, os.EFD_SEMAPHORE | os.EFD_CLOEXEC)
+            failed.callback(os.close, self._permits)
+            numbers = {
+                "connection": child_connection.fileno(),
+                "arena": file,
+                "permits": self._permits,
+            }
             code = _CODE.format(path=sys.path, **numbers)
-            child = subprocess.Popen(
+            self._child = subprocess.Popen(
                 [os.fsdecode(spawn.get_executable()), "-u", "-c", code],
                 stdin=subprocess.DEVNULL,
                 pass_fds=list(numbers.values()),
                 process_group=0,  # Ctrl-C is for the program
             )
-            self._finalizer = finalize(self, _kill_process, child, connection, permits)
-            self._leases = Leases(Arena(file))
-        finally:
-            child_connection.close()
-            os.close(file)
-        self.pid = child.pid
-        self._child = child
-        self._connection: Connection[Any, Any] = connection
-        self._permits = permits
-        self._window = 0
-        self.forked = False
-        forks.register_for_forks(self)
+            failed.pop_all()
+        self.pid = self._child.pid
+        self._finalizer = finalize(
+            self, _kill_process, self._child, self._connection, self._permits
+        )
 
     @property
     def usable(self) -> bool:

@@ -138,6 +138,31 @@ print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), len(files))
     assert run(script, numbers.path) == "0 32"
 
 
+def test_a_process_that_cannot_be_started_is_a_named_error(numbers: Slab) -> None:
+    """The error says what to leave out, no descriptor stays open, and later it can be started."""
+    script = """
+import multiprocessing, os, sys
+from fieldslab.reader import Loader, open_slab
+from fieldslab.schemas.errors import WorkerDied
+loader = Loader(open_slab(sys.argv[1]), 5, fields=["row"], isolate=True)
+multiprocessing.set_executable("/nowhere/python")
+for _ in range(2):
+    files = os.listdir("/proc/self/fd")
+    try:
+        next(iter(loader))
+    except WorkerDied as error:
+        print(error)
+    assert os.listdir("/proc/self/fd") == files
+multiprocessing.set_executable(sys.executable)
+print(sum(len(batch.rows) for batch in loader) == len(loader.slab))
+"""
+    first, second, third = run(script, numbers.path).splitlines()
+    assert first == second
+    assert "the loader's process cannot be started: No such file or directory" in first
+    assert "Leave `isolate` out" in first
+    assert third == "True"
+
+
 def _iterate(path: Path) -> str:
     try:
         next(iter(Loader(open_slab(path), 5, isolate=True)))
