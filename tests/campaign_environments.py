@@ -17,6 +17,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -30,12 +31,14 @@ from tests.faults.shim import build_shim
 
 GOAL = (
     "Packing, verifying, gathering and an epoch give the same batches with few files, little "
-    "memory, short reads, odd locales, no processes, read-only homes and slabs, closed streams, "
+    "memory, full shared memory, short reads, odd locales, no processes, read-only homes and "
+    "slabs, closed streams, "
     "`python -OO`, `-X dev` and warnings as errors, or end with an error that says why"
 )
 ROOT = Path(__file__).parents[1]
 SECONDS = 120
 MIB = 2**20
+CGROUP = f"fieldslab-environments-{os.getpid()}"
 
 
 @dataclass(frozen=True)
@@ -86,6 +89,37 @@ def _pin() -> None:
     os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
 
 
+def _enter_memory_cgroup() -> None:
+    """Share 512 MiB with the page cache, in a memory cgroup of version 1 or 2."""
+    for root, limit in (("memory", "memory.limit_in_bytes"), ("", "memory.max")):
+        group = Path("/sys/fs/cgroup", root, CGROUP)
+        with suppress(OSError):
+            group.mkdir(exist_ok=True)
+            (group / limit).write_text(str(512 * MIB))
+            (group / "cgroup.procs").write_text(str(os.getpid()))
+            return
+    raise OSError("no memory cgroup can be made here")
+
+
+def _mount_shared_memory(options: bytes, ballast: int) -> Callable[[], None]:
+    """Have another /dev/shm in this process and its children: root's alone."""
+
+    def mount() -> None:
+        libc = ctypes.CDLL(None, use_errno=True)
+        new_mounts, recursive_private, read_only = 0x20000, 0x4000 | 1 << 18, 1
+        for failed in (
+            libc.unshare(new_mounts),
+            libc.mount(b"none", b"/", None, recursive_private, None),
+            libc.mount(b"none", b"/dev/shm", b"tmpfs", 0 if ballast else read_only, options),
+        ):
+            if failed:
+                raise OSError(ctypes.get_errno(), "no mounts can be made here")
+        if ballast:
+            Path("/dev/shm/ballast").write_bytes(bytes(ballast))
+
+    return mount
+
+
 MEMORY = ("MemoryError", "ImportError", "OSError", "SystemError", "RuntimeError")
 ENVIRONMENTS: dict[str, Environment] = {
     "plain": Environment(),
@@ -132,6 +166,14 @@ ENVIRONMENTS: dict[str, Environment] = {
     "memory is filled": Environment(variables={"MALLOC_PERTURB_": "165", "PYTHONMALLOC": "debug"}),
     "short reads": Environment(variables={"LD_PRELOAD": "{shim}", "FAULT_FILE": "{control}"}),
     "no PATH": Environment(variables={"PATH": ""}),
+    "isolated loader": Environment(arguments=("--isolate",)),
+    "memory cgroup of 512 MiB": Environment(prepare=_enter_memory_cgroup),
+    "no shared memory": Environment(
+        prepare=_mount_shared_memory(b"size=64k", 0), arguments=("--isolate",)
+    ),
+    "full shared memory": Environment(
+        prepare=_mount_shared_memory(b"size=64k", 64 * 1024), arguments=("--isolate",)
+    ),
 }
 
 
@@ -167,7 +209,7 @@ class Places:
         locked.mkdir(mode=0o555)
         self.names = {"locked": str(locked), "shim": str(shim), "control": str(self.control)}
         self.whole = folder / "whole.slab"
-        self.expected = run_job(self.source, self.whole, read_only=False)
+        self.expected = run_job(self.source, self.whole)
 
     def run(self, environment: Environment, out: Path) -> dict[str, Any]:
         """Run the job; return what it wrote, or how it ended."""
@@ -178,17 +220,20 @@ class Places:
         }
         command = [sys.executable, *environment.python, "-m", "tests.environment_job"]
         with tempfile.TemporaryFile() as errors:
-            process = subprocess.Popen(
-                [*command, self.source, out, result, *environment.arguments],
-                cwd=ROOT,
-                env=os.environ
-                | {"PYTHONPATH": f"{ROOT / '.ns'}:{ROOT}", "FAULT_PREFIX": str(self.folder)}
-                | variables,
-                preexec_fn=environment.prepare,
-                stdin=subprocess.DEVNULL,
-                stdout=errors,
-                stderr=errors,
-            )
+            try:
+                process = subprocess.Popen(
+                    [*command, self.source, out, result, *environment.arguments],
+                    cwd=ROOT,
+                    env=os.environ
+                    | {"PYTHONPATH": f"{ROOT / '.ns'}:{ROOT}", "FAULT_PREFIX": str(self.folder)}
+                    | variables,
+                    preexec_fn=environment.prepare,
+                    stdin=subprocess.DEVNULL,
+                    stdout=errors,
+                    stderr=errors,
+                )
+            except subprocess.SubprocessError:  # of `prepare`
+                return {"absent": True}
             try:
                 code = process.wait(SECONDS)
             except subprocess.TimeoutExpired:
@@ -203,7 +248,7 @@ class Places:
             return {"died": f"exit status {code}: {said}", "code": code, "said": said}
 
     def try_environment(self, environment: Environment) -> str:
-        """Do the job there: "right" or "refused". Raises AssertionError."""
+        """Do the job there: "right", "refused", or not. Raises AssertionError."""
         out = self.folder / "place" / "x.slab"
         shutil.rmtree(out.parent, ignore_errors=True)
         out.parent.mkdir()
@@ -212,6 +257,8 @@ class Places:
             for path in [*out.rglob("*"), out]:
                 path.chmod(0o555 if path.is_dir() else 0o444)
         content = self.run(environment, out)
+        if "absent" in content:
+            return "cannot be made here"
         if "digests" in content:
             assert content["digests"] == self.expected, "other batches"
             left = {path.name for path in out.parent.iterdir()} - {"x.slab", "x.json"}
@@ -274,7 +321,12 @@ def main(arguments: Any = None) -> int:
             kind = name if number < len(ENVIRONMENTS) else "combined"
             return {f"{kind}: {outcome}": 1}
 
-        return campaign.run(try_case)
+        try:
+            return campaign.run(try_case)
+        finally:
+            for root in ("memory", ""):
+                with suppress(OSError):
+                    Path("/sys/fs/cgroup", root, CGROUP).rmdir()
 
 
 if __name__ == "__main__":

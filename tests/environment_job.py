@@ -1,9 +1,9 @@
 """Pack, verify, gather and load, as a program: run by `campaign_environments.py` in odd places.
 
-    python -m tests.environment_job SOURCE OUT RESULT [--no-fork] [--read-only]
+    python -m tests.environment_job SOURCE OUT RESULT [--no-fork] [--read-only] [--isolate]
 
 RESULT becomes a JSON file with a digest of each batch, or with the name of the exception. With
-`--read-only`, the slab is there already.
+`--read-only`, the slab is there already; with `--isolate`, the loader has a process of its own.
 """
 
 import json
@@ -33,7 +33,9 @@ def digest_batch(batch: Any) -> str:
     return state.hexdigest()
 
 
-def run_job(source: Path, out: Path, read_only: bool) -> list[str]:
+def run_job(
+    source: Path, out: Path, *, read_only: bool = False, isolate: bool = False
+) -> list[str]:
     """Do all of it; return the digests."""
     import numpy as np
 
@@ -46,7 +48,7 @@ def run_job(source: Path, out: Path, read_only: bool) -> list[str]:
     if not report.ok:
         raise AssertionError(f"verify: {report}")
     slab = open_slab(out)
-    loader = Loader(slab, BATCH, Shuffled(3), threads=2)
+    loader = Loader(slab, BATCH, Shuffled(3), threads=2, isolate=isolate)
     gathered = slab.gather(np.arange(ROWS)[::-3])
     return [digest_batch(batch) for batch in (gathered, *loader)]
 
@@ -69,7 +71,9 @@ def main(arguments: list[str]) -> int:
     if "--no-fork" in arguments:
         forbid_processes()
     try:
-        content: dict[str, Any] = {"digests": run_job(source, out, "--read-only" in arguments)}
+        read_only, isolate = "--read-only" in arguments, "--isolate" in arguments
+        digests = run_job(source, out, read_only=read_only, isolate=isolate)
+        content: dict[str, Any] = {"digests": digests}
     except BaseException as error:  # noqa: BLE001 - it is told
         import traceback
 
