@@ -18,7 +18,7 @@ from fieldslab.reader import Loader, Shuffled, open_slab
 def test_short_trainings_of_random_shape(tmp_path: Path) -> None:
     """Every batch equals the source, whatever the schema, the order and the loader."""
     counts = Counter[str]()
-    for seed in (2, 3):
+    for seed in (1, 9):  # a union in threads, a mirror as tensors
         (tmp_path / f"{seed}").mkdir()
         counts += run_round(tmp_path / f"{seed}", random.Random(seed))
     assert sum(counts[name] for name in counts if name.startswith("epochs abandoned")) > 30
