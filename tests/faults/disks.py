@@ -25,6 +25,8 @@ _LIBC = ctypes.CDLL(None, use_errno=True)
 _NEW_MOUNTS = 0x20000  # CLONE_NEWNS
 _SHUTDOWN = 0x8004587D  # EXT4_IOC_SHUTDOWN and XFS_IOC_GOINGDOWN
 _WRITE_AND_WAIT = 7  # SYNC_FILE_RANGE_WAIT_BEFORE | _WRITE | _WAIT_AFTER
+_PATIENCE = 20.0
+"""Seconds until a file system that stays busy is an error."""
 _MEBIBYTE = 1 << 20
 
 CUTS = {"all written": 0, "journal written": 1, "nothing written": 2, "disk": -1}
@@ -166,8 +168,16 @@ class Disk:
 
 
 def _unmount(path: Path) -> None:
+    """Unmount; other programs that look for a free loop device hold those in use for a moment."""
     gc.collect()  # maps of slabs that were looked at
-    _run("umount", path)
+    end = time.monotonic() + _PATIENCE
+    while True:
+        try:
+            return _run("umount", path)
+        except OSError as error:
+            if "busy" not in str(error) or time.monotonic() > end:
+                raise
+        time.sleep(0.05)
 
 
 def _shut_down(path: Path, what: int) -> None:
