@@ -2,6 +2,7 @@
 
 import random
 from collections import Counter
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -52,11 +53,11 @@ def test_what_grows_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     soak = Soak(tmp_path)
     for number in range(3):
         soak.try_case(number, random.Random(0))
-    files = [(tmp_path / "x").open("w") for _ in range(campaign_soak.MOST["files"] + 1)]
-    with pytest.raises(AssertionError, match="files"):
-        soak.check_growth()
-    for file in files:
-        file.close()
+    with ExitStack() as files:
+        for _ in range(campaign_soak.MOST["files"] + 100):  # other tests' may be closed meanwhile
+            files.enter_context((tmp_path / "x").open("w"))
+        with pytest.raises(AssertionError, match="files"):
+            soak.check_growth()
     soak.check_growth()
 
 

@@ -147,7 +147,7 @@ def test_images_of_a_window_have_one_crop(tmp_path: Path) -> None:
         [5], delta_indices={"image": [-2, 0]}, decode={"image": [Resize((6, 8))]}
     )
     assert shapes["image"].shape == (1, 2, 6, 8, 3)
-    with pytest.raises(UsageError, match="no zeros"):
+    with pytest.raises(UsageError, match="cannot be filled with zeros"):
         slab.gather_windows([9], 4, decode={"image": [Decode()]}, edges="zeros")
     skipping = ImageSteps([Resize((6, 8))], on_error="skip")
     with pytest.raises(UsageError, match="cannot be skipped"):
