@@ -229,7 +229,7 @@ def _answer_all(listener: int, decide: Decide) -> bool:
 def _answer(listener: int, decide: Decide) -> None:
     """Decide about the next call; a process that was killed in the meantime needs no answer."""
     message = bytearray(80)
-    with suppress(FileNotFoundError):
+    with suppress(FileNotFoundError, ProcessLookupError):
         fcntl.ioctl(listener, _RECEIVE, message)
         key, thread, _, number, _, _, *arguments = struct.unpack("QIIiIQ6Q", message)
         action = decide(Call(_NAMES[number], _list_paths(thread, number, arguments)))
