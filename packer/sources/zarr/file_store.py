@@ -13,7 +13,7 @@ from zarr.abc.store import (
 )
 from zarr.core.buffer import Buffer, BufferPrototype
 
-from fieldslab.packer.sources.zarr.trees import METADATA, KeyedTree
+from fieldslab.packer.sources.zarr.trees import SMALL_FILES, KeyedTree, check_blosc_size
 
 
 class FileStore(Store):
@@ -25,7 +25,7 @@ class FileStore(Store):
     supports_partial_writes = False
 
     def __init__(self, tree: KeyedTree, *, check_blosc: bool) -> None:
-        """With `check_blosc`, chunks that are cut off are errors: blosc may read beyond its end."""
+        """With `check_blosc`, the sizes of chunks are checked, as `check_blosc_size` does."""
         super().__init__(read_only=True)
         self._tree = tree
         self._check_blosc = check_blosc
@@ -43,8 +43,8 @@ class FileStore(Store):
         size = self._tree.get_size(key)
         start, stop = _find_range(byte_range, size)
         data = await asyncio.to_thread(self._tree.read_range, key, start, stop)
-        if self._check_blosc and byte_range is None and not key.endswith((*METADATA, ".zattrs")):
-            _check_size(data)
+        if self._check_blosc and byte_range is None and not key.endswith(SMALL_FILES):
+            check_blosc_size(data, len(data))
         return prototype.buffer.from_bytes(data)
 
     async def get_partial_values(
@@ -95,10 +95,3 @@ def _find_range(request: ByteRequest | None, size: int) -> tuple[int, int]:
     if isinstance(request, SuffixByteRequest):
         return max(size - request.suffix, 0), size
     return 0, size
-
-
-def _check_size(data: bytes) -> None:
-    """Raise ValueError for a chunk of blosc of another size than its header says."""
-    size = int.from_bytes(data[12:16], "little")
-    if size != len(data):
-        raise ValueError(f"it should have {size:,} bytes, and has {len(data):,}")

@@ -29,11 +29,15 @@ def find_trees(path: str, storage_options: Mapping[str, Any] | None = None) -> l
         return find_remote_trees(split_url(path, storage_options))
     check_readable(path)
     paths = [path] if os.path.lexists(path) else sorted(find_matches(path))
-    trees = [_open_tree(each) for each in paths]
-    if not trees or None in trees:
-        wrong = next((each for each, tree in zip(paths, trees, strict=True) if tree is None), path)
-        raise _make_error(wrong)
-    return [tree for tree in trees if tree is not None]
+    trees = []
+    for each in paths:
+        tree = _open_tree(each)
+        if tree is None:
+            raise _make_error(each)
+        trees.append(tree)
+    if not trees:
+        raise _make_error(path)
+    return trees
 
 
 def find_remote_trees(remote: RemotePath) -> list[Tree]:

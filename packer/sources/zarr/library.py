@@ -18,7 +18,7 @@ import numpy as np
 from fieldslab.packer.sources.array_types import BYTES
 from fieldslab.packer.sources.batches import make_damage_error
 from fieldslab.packer.sources.zarr.hierarchy import Hierarchy, Node
-from fieldslab.packer.sources.zarr.trees import KeyedTree
+from fieldslab.packer.sources.zarr.trees import KeyedTree, check_blosc_size
 from fieldslab.schemas.errors import FieldslabError, SourceNeedsLibrary, SourceUnreadable
 
 _ERRORS = (
@@ -92,15 +92,12 @@ class OpenedArray:
             raise
 
     def _check_sizes(self, start: int, stop: int) -> None:
-        """Raise for a chunk that is cut off: blosc may read beyond its end."""
+        """Raise for a chunk whose size is not that of its header."""
         for path, info in self.list_chunks(start, stop):
             if info is None:
                 continue
-            with self._name_errors(os.path.relpath(path, self.where)):
-                with open(path, "rb") as file:
-                    size = int.from_bytes(file.read(16)[12:], "little")
-                if size != info.st_size:
-                    raise ValueError(f"it should have {size:,} bytes, and has {info.st_size:,}")
+            with self._name_errors(os.path.relpath(path, self.where)), open(path, "rb") as file:
+                check_blosc_size(file.read(16), info.st_size)
 
     def list_chunks(self, start: int, stop: int) -> Iterator[tuple[str, os.stat_result | None]]:
         """List the files of the chunks of some rows, None for those that are not there."""

@@ -22,7 +22,7 @@ from fieldslab.schemas.errors import FieldslabError
 from fieldslab.schemas.urls import hide_credentials
 
 METADATA = ("zarr.json", ".zarray", ".zgroup")
-_SMALL = (*METADATA, ".zattrs")
+SMALL_FILES = (*METADATA, ".zattrs")
 """Names of files that are read at once, and kept."""
 _ZIP_ERRORS = (
     *(zipfile.BadZipFile, zlib.error, struct.error, EOFError, KeyError),
@@ -186,7 +186,7 @@ class StoreTree(KeyedTree):
         files = (RemoteFile.from_info(self._place, info) for info in infos)
         self._states = {file.key[start:]: (file.size, file.version) for file in files}
         self._names = sorted(self._states)
-        small = [name for name in self._names if name.rpartition("/")[2] in _SMALL]
+        small = [name for name in self._names if name.rpartition("/")[2] in SMALL_FILES]
         self._small: dict[str, bytes] = {}
         self._small = dict(zip(small, map_in_threads(self.read, small), strict=True))
 
@@ -253,6 +253,16 @@ def _list_files(folder: str, name: str) -> Iterator[tuple[str, os.stat_result]]:
             yield from _list_files(folder, path)
         else:
             yield path, entry.stat()
+
+
+def check_blosc_size(chunk: bytes, size: int) -> None:
+    """Raise ValueError where the header of a blosc chunk tells of another size than it has.
+
+    blosc may read beyond the end of a chunk that is cut off.
+    """
+    expected_size = int.from_bytes(chunk[12:16], "little")
+    if expected_size != size:
+        raise ValueError(f"it should have {expected_size:,} bytes, and has {size:,}")
 
 
 @contextmanager
