@@ -135,9 +135,9 @@ class Report:
         text = f"{counts}, {totals}{scope}"
         if self.ok:
             return f"OK: {self.path}: {text}"
-        more = f", {len(self.problems)} of them shown" if self.count > len(self.problems) else ""
+        shown = f", {len(self.problems)} of them shown" if self.count > len(self.problems) else ""
         problems = format_count(self.count, "problem")
-        return f"FAILED: {problems} in {self.path}{more}; {text}. {self.hint}"
+        return f"FAILED: {problems} in {self.path}{shown}; {text}. {self.hint}"
 
     def as_dict(self) -> dict[str, Any]:
         """Return the report as JSON-ready values."""

@@ -87,13 +87,13 @@ def _list_members(listed: "UnionFile", rows: Sequence[int | FieldslabError], as_
     """Print the slabs with their rows, or why they cannot be opened; return the exit code."""
     errors = [count for count in rows if not isinstance(count, int)]
     if as_json:
-        known = [count if isinstance(count, int) else None for count in rows]
+        row_counts = [count if isinstance(count, int) else None for count in rows]
         problems = [
             {"name": member.label} | count.as_dict(render_for_shell)
             for member, count in zip(listed.members, rows, strict=True)
             if not isinstance(count, int)
         ]
-        print_json(_to_json(listed) | {"rows": known, "problems": problems})
+        print_json(_to_json(listed) | {"rows": row_counts, "problems": problems})
     else:
         print_lines(_format_members(listed, rows))
         if errors:

@@ -83,17 +83,17 @@ def add_slabs(
                 check_listed(files, each.content)
                 path = make_relative(slab, place)
                 added = UnionMember(path=path, id=files.manifest.id, name=name)
-            same = [member for member in members if member.label == added.label]
-            if same and same[0].id != added.id:
+            namesakes = [member for member in members if member.label == added.label]
+            if namesakes and namesakes[0].id != added.id:
                 raise UsageError(
                     "the union has another slab of this name",
                     file=place,
-                    expected=same[0].id,
+                    expected=namesakes[0].id,
                     found=f"{added.label} with the id {added.id}",
                     hint=f"Remove that one first: fieldslab union {place} remove {added.label}. "
                     f"Or add this one by another name: {mark_option('name')}.",
                 )
-            if not same:
+            if not namesakes:
                 members.append(added)
         if union.members and len(members) == len(union.members):
             return union

@@ -32,8 +32,8 @@ class TableFolder:
     def find_file(self, name: str) -> StoredFile:
         """Find a file by its path in the log, which may be encoded as in URLs.
 
-        Raises SourceUnreadable where there is none, and SourceUnsupported for one that lies
-        elsewhere.
+        Raises SourceUnreadable if the file is missing, and SourceUnsupported if it is outside of
+        the folder.
         """
         if "://" in name or os.path.isabs(name):
             raise SourceUnsupported(

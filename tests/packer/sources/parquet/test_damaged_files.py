@@ -112,7 +112,7 @@ def test_unreadable(tmp_path: Path, make: Callable[[Path], Any], message: str) -
 
 
 def test_no_source(tmp_path: Path) -> None:
-    """An empty list of sources, or an object that is none, is a wrong call."""
+    """An empty list of sources is a usage error, and so is an object that cannot be a source."""
     wrong: list[Any] = [[], 7, {"a": 1}, [1, 2], iter([])]
     for patterns in wrong:
         assert isinstance(refused(tmp_path, patterns), UsageError)
